@@ -1,0 +1,205 @@
+"""One training step from its pieces: stages, links, pipeline, data parallelism, optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from predictor.lowering.batch import WORDS, Batch
+from predictor.lowering.groups import pipeline_group
+from predictor.lowering.lower import Lowered, lower
+from predictor.lowering.parts import Stages, build_stages
+from predictor.lowering.tables import (
+    CollectiveKind, CollectiveTable, Floats, GpuTable, KernelTable, NetworkTable,
+)
+from predictor.pipeline.batched import pipeline_times
+from predictor.step.data_parallel import (
+    DataParallelTimes, Ranks, build_ranks, collectives_of, data_parallel_times, optimizer_table,
+)
+from predictor.step.stage_times import CAUSES, StageTimes, stage_times
+from predictor.timing.overlap import exposed_s
+
+BREAKDOWN = ("compute_s", "tp_s", "cp_s", "ep_s", "pp_s", "dp_s", "bubble_s", "optimizer_s",
+             "overhead_s")
+STEP_HOST_S = 2e-3
+"""Host work once per step: data loading hand-over, schedule, logging, a device synchronisation."""
+
+
+class Timer(Protocol):
+    """Seconds for tables of operations: the analytic model, or one that was trained."""
+
+    provenance: str
+
+    def kernels(self, table: KernelTable, gpus: GpuTable) -> Floats:
+        """Return the device seconds of every row."""
+        ...
+
+    def collectives(self, table: CollectiveTable, networks: NetworkTable) -> Floats:
+        """Return the seconds of every row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Times of every row of a batch. Arrays have shape (rows,) unless said otherwise."""
+
+    step_time_s: Floats
+    breakdown: dict[str, Floats]
+    """Exposed parts by :data:`BREAKDOWN`; they sum to ``step_time_s``."""
+    stages: Stages
+    ranks: Ranks
+    lowered: Lowered
+    per_stage: StageTimes
+
+
+def time_steps(batch: Batch, timer: Timer) -> StepTimes:
+    """Return the step time of every row."""
+    stages = build_stages(batch)
+    ranks = build_ranks(batch, stages)
+    lowered = lower(batch)
+    kernel_s = timer.kernels(lowered.kernels, batch.gpus)
+    collective_s = timer.collectives(lowered.collectives, batch.networks)
+    per_stage = stage_times(batch, stages, lowered, kernel_s=kernel_s, collective_s=collective_s)
+    shared = _data_parallel(batch, ranks, timer)
+    return _Composer(batch, stages, ranks, lowered, per_stage, shared, timer).compose()
+
+
+def _data_parallel(batch: Batch, ranks: Ranks, timer: Timer) -> DataParallelTimes:
+    tables = collectives_of(batch, ranks)
+    joined = CollectiveTable(*[
+        np.concatenate([getattr(table, name) for table in tables])
+        for name in CollectiveTable.__dataclass_fields__])
+    seconds = np.split(timer.collectives(joined, batch.networks), len(tables))
+    optimizer_s = timer.kernels(optimizer_table(batch, ranks), batch.gpus)
+    return data_parallel_times(batch, ranks, seconds, optimizer_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Composer:
+    batch: Batch
+    stages: Stages
+    ranks: Ranks
+    lowered: Lowered
+    per_stage: StageTimes
+    shared: DataParallelTimes
+    timer: Timer
+
+    def compose(self) -> StepTimes:
+        batch, ranks, stages = self.batch, self.ranks, self.stages
+        forward, backward, weight = self._durations()
+        link_s = self._links()
+        end_s = self._pipeline(forward.sum(axis=1), backward.sum(axis=1), weight.sum(axis=1),
+                               link_s)
+        dp_s = self._exposed_data_parallel(forward, backward, weight)
+        finish = end_s + dp_s + self.shared.optimizer_s
+        order = np.lexsort((finish, ranks.row))
+        critical = order[np.cumsum(batch.strategy.pp) - 1]
+        step = finish[critical] + STEP_HOST_S
+        busy = self._busy(forward + backward + weight)[critical]
+        waiting = np.maximum(end_s[critical] - busy.sum(axis=1), 0.0)
+        hops = 2.0 * batch.num_microbatches * batch.strategy.vpp * link_s
+        linked = np.minimum(np.where(batch.strategy.pp > 1, hops, 0.0), waiting)
+        columns = dict(zip((*CAUSES, "fsdp"), busy.T, strict=True))
+        breakdown = {
+            "compute_s": columns["compute"], "tp_s": columns["tp"], "cp_s": columns["cp"],
+            "ep_s": columns["ep"], "pp_s": linked, "dp_s": dp_s[critical] + columns["fsdp"],
+            "bubble_s": waiting - linked, "optimizer_s": self.shared.optimizer_s[critical],
+            "overhead_s": columns["overhead"] + STEP_HOST_S}
+        total = sum(breakdown.values())
+        breakdown["overhead_s"] = breakdown["overhead_s"] + (step - total)
+        return StepTimes(step, breakdown, stages, ranks, self.lowered, self.per_stage)
+
+    def _durations(self) -> tuple[Floats, Floats, Floats]:
+        """Shape (stages, causes) with what FSDP adds to every micro-batch as a cause."""
+        rank = self.ranks.first_of_row[self.stages.row] + self.stages.rank
+        vpp = self.batch.strategy.vpp[self.stages.row]
+        passes = (
+            (self.per_stage.forward_s, self.shared.fsdp_forward_s),
+            (self.per_stage.backward_s, self.shared.fsdp_backward_s),
+        )
+        overlaps = np.where(self.batch.strategy.overlap_grad_reduce[self.stages.row] > 0, 1.0, 0.0)
+        out = []
+        for times, communication in passes:
+            per_stage = communication[rank] / vpp
+            window = times.sum(axis=1)
+            if times is self.per_stage.backward_s:
+                window = window + self.per_stage.weight_s.sum(axis=1)
+            visible = np.where(overlaps > 0, exposed_s(window, per_stage), per_stage)
+            out.append(np.column_stack([times, visible]))
+        weight = np.column_stack([self.per_stage.weight_s, np.zeros(len(self.stages))])
+        return out[0], out[1], weight
+
+    def _links(self) -> Floats:
+        """Seconds of one hop between neighbouring ranks, the mean over the hops of a pipeline."""
+        batch = self.batch
+        strategy, group = batch.strategy, pipeline_group(batch)
+        shards = np.where((strategy.sequence_parallel > 0), strategy.tp, 1)
+        size = 2.0 * batch.tokens * batch.model.hidden_size / shards
+        ones = np.ones(len(batch), dtype=np.int64)
+        domain = batch.ranks_per_domain
+        pairs = np.maximum(1, np.minimum(domain, group.stride))
+        crossing = np.where(strategy.pp > 1, (group.domains - 1) / np.maximum(strategy.pp - 1, 1),
+                            0.0)
+        hop = {"kind": ones * int(CollectiveKind.SEND_RECV), "network": batch.network,
+               "bytes": size, "group_size": 2 * ones, "stride": group.stride}
+        inside = CollectiveTable(**hop, ranks_per_domain=2 * ones, domains=ones, concurrent=pairs)
+        across = CollectiveTable(**hop, ranks_per_domain=ones, domains=2 * ones, concurrent=pairs)
+        inside_s = self.timer.collectives(inside, batch.networks)
+        across_s = self.timer.collectives(across, batch.networks)
+        return (1 - crossing) * inside_s + crossing * across_s
+
+    def _pipeline(self, forward: Floats, backward: Floats, weight: Floats,
+                  link_s: Floats) -> Floats:
+        """Return shape (ranks,): when each rank ends its last backward."""
+        batch, strategy = self.batch, self.batch.strategy
+        end_s = np.empty(len(self.ranks.row))
+        first_stage = np.cumsum(strategy.pp * strategy.vpp) - strategy.pp * strategy.vpp
+        key = (strategy.schedule * 100_000 + strategy.pp) * 1_000 + strategy.vpp
+        for value in np.unique(key):
+            rows = np.flatnonzero(key == value)
+            pp, vpp = int(strategy.pp[rows[0]]), int(strategy.vpp[rows[0]])
+            name = WORDS["schedule"][int(strategy.schedule[rows[0]])]
+            at = first_stage[rows][:, None] + np.arange(pp * vpp)
+            times = pipeline_times(
+                name, pp, vpp, batch.num_microbatches[rows], *self._split(
+                    name, forward[at], backward[at], weight[at]),
+                link_s[rows], strategy.overlap_p2p[rows] == 0)
+            end_s[self.ranks.first_of_row[rows][:, None] + np.arange(pp)] = times.end_s
+        return end_s
+
+    @staticmethod
+    def _split(name: str, forward: Floats, backward: Floats,
+               weight: Floats) -> tuple[Floats, Floats, Floats]:
+        """Only zero-bubble schedules run weight gradients apart from input gradients."""
+        if name.startswith("zb-"):
+            return forward, backward, weight
+        return forward, backward + weight, np.zeros_like(weight)
+
+    def _busy(self, per_microbatch: Floats) -> Floats:
+        """Shape (ranks, causes): work of a whole step."""
+        index = self.ranks.first_of_row[self.stages.row] + self.stages.rank
+        busy = np.column_stack([
+            np.bincount(index, weights=column, minlength=len(self.ranks.row))
+            for column in per_microbatch.T])
+        return np.asarray(busy * self.batch.num_microbatches[self.ranks.row][:, None])
+
+    def _exposed_data_parallel(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
+        """Shape (ranks,): what is left of reduction and gathering after hiding.
+
+        Buckets reduce behind the last micro-batch's backward; gathered parameters arrive behind
+        the next step's first forward.
+        """
+        strategy, row = self.batch.strategy, self.ranks.row
+        behind = self._per_rank((backward + weight).sum(axis=1))
+        ahead = self._per_rank(forward.sum(axis=1))
+        reduce_s = np.where(strategy.overlap_grad_reduce[row] > 0,
+                            exposed_s(behind, self.shared.reduce_s), self.shared.reduce_s)
+        gather_s = np.where(strategy.overlap_param_gather[row] > 0,
+                            exposed_s(ahead, self.shared.gather_s), self.shared.gather_s)
+        return np.asarray(reduce_s + gather_s)
+
+    def _per_rank(self, per_stage: Floats) -> Floats:
+        index = self.ranks.first_of_row[self.stages.row] + self.stages.rank
+        return np.bincount(index, weights=per_stage, minlength=len(self.ranks.row))

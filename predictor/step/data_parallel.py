@@ -1,0 +1,168 @@
+"""Gradient reduction, parameter gathering and the optimizer step, for every pipeline rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from predictor.lowering.batch import Batch, code
+from predictor.lowering.groups import (
+    Group, expert_gradient_group, gradient_group, replica_group, shard_group,
+)
+from predictor.lowering.parameters import part_parameters
+from predictor.lowering.parts import Stages
+from predictor.lowering.tables import (
+    CollectiveKind, CollectiveTable, Dtype, Floats, Ints, KernelKind, KernelTable, Phase,
+)
+
+REDUCE_BYTES = np.array([4.0, 2.0, 2.0])
+"""Bytes per gradient by grad_reduce_dtype: fp32, bf16, fp16."""
+OPTIMIZER_BYTES = {"adam": 34.0, "adam-8bit": 16.0, "sgd": 18.0, "muon": 26.0, "adafactor": 20.0}
+"""Traffic per parameter of one fused step with fp32 masters: read gradient (4), read and write
+master and both moments (24), write the 16-bit copy (2), read the gradient for its norm (4)."""
+LAUNCHES_PER_STEP = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The pipeline ranks of every row, ragged: ``pp`` entries per row."""
+
+    row: Ints
+    rank: Ints
+    dense: Floats
+    """Dense parameters that the rank holds, over all its chunks."""
+    expert: Floats
+    first_of_row: Ints
+    """Shape (rows,): index of rank 0 of each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallelTimes:
+    """All arrays have shape (ranks,), seconds when nothing hides them."""
+
+    reduce_s: Floats
+    """Once per step (no FSDP): all-reduce or reduce-scatter of gradients."""
+    gather_s: Floats
+    """Once per step: all-gather of updated parameters (distributed optimizer)."""
+    optimizer_s: Floats
+    fsdp_forward_s: Floats
+    """Per micro-batch and rank: parameter all-gathers in forward."""
+    fsdp_backward_s: Floats
+    """Per micro-batch and rank: all-gathers and gradient reduce-scatters in backward."""
+
+
+def build_ranks(batch: Batch, stages: Stages) -> Ranks:
+    """Sum the parameters of every rank's chunks."""
+    pp = batch.strategy.pp
+    first = np.cumsum(pp) - pp
+    row = np.repeat(np.arange(len(batch)), pp)
+    index = first[stages.row] + stages.rank
+    parameters = part_parameters(batch)
+    trained = _trained_share(batch)[stages.row]
+
+    def per_rank(values: Floats) -> Floats:
+        per_stage = np.einsum("sp,sp->s", stages.counts.astype(float), values[stages.row])
+        return np.bincount(index, weights=per_stage * trained, minlength=len(row))
+
+    return Ranks(row=row, rank=np.arange(len(row)) - first[row], dense=per_rank(parameters.dense),
+                 expert=per_rank(parameters.expert), first_of_row=first)
+
+
+def _trained_share(batch: Batch) -> Floats:
+    """Share of the parameters that are trained: all, or the adapters of LoRA.
+
+    Rank-r adapters on a (n, k) matrix have r (n + k) parameters, about 2 r / hidden of it.
+    """
+    lora = batch.job.workload == code("workload", "lora")
+    adapters = np.minimum(1.0, 2.0 * batch.job.lora_rank / batch.model.hidden_size)
+    return np.where(lora, adapters, 1.0)
+
+
+def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
+    """Return the tables of: dense reduce, expert reduce, replica reduce, dense gather, expert
+    gather; one row per rank each, sizes per step (FSDP: per micro-batch)."""
+    row = ranks.row
+    strategy = batch.strategy
+    bytes_per_grad = REDUCE_BYTES[strategy.grad_reduce_dtype[row]]
+    sharded = strategy.zero_stage[row] >= 1
+    gather_bytes = _gather_bytes(batch)[row]
+    kind = np.where(sharded, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
+    gathers = np.full(len(row), int(CollectiveKind.ALL_GATHER))
+    dense_group = shard_group(batch).take(row)
+    plain = gradient_group(batch).take(row)
+    dense = Group(*[np.where(sharded, getattr(dense_group, name), getattr(plain, name))
+                    for name in ("size", "stride", "ranks_per_domain", "domains", "concurrent")])
+    expert = expert_gradient_group(batch).take(row)
+    replicas = replica_group(batch).take(row)
+    shard_size = np.maximum(dense_group.size, 1)
+    between = np.where(sharded, ranks.dense * bytes_per_grad / shard_size, 0.0)
+    all_reduce = np.full(len(row), int(CollectiveKind.ALL_REDUCE))
+    return [
+        _table(batch, row, kind, dense, ranks.dense * bytes_per_grad),
+        _table(batch, row, kind, expert, ranks.expert * bytes_per_grad),
+        _table(batch, row, all_reduce, replicas, between),
+        _table(batch, row, gathers, dense, np.where(sharded, ranks.dense * gather_bytes, 0.0)),
+        _table(batch, row, gathers, expert, np.where(sharded, ranks.expert * gather_bytes, 0.0)),
+    ]
+
+
+def _gather_bytes(batch: Batch) -> Floats:
+    """Bytes per parameter of a gather: 1 with fp8 parameters, else the compute type's."""
+    precision = batch.strategy.precision
+    full = (precision == code("precision", "fp32")) | (precision == code("precision", "tf32"))
+    return np.where(full, 4.0, np.where(batch.strategy.fp8_param_gather > 0, 1.0, 2.0))
+
+
+def _table(batch: Batch, row: Ints, kind: Ints, group: Group, size: Floats) -> CollectiveTable:
+    return CollectiveTable(
+        kind=kind, network=batch.network[row], bytes=np.where(group.size > 1, size, 0.0),
+        group_size=group.size, ranks_per_domain=group.ranks_per_domain, domains=group.domains,
+        stride=group.stride, concurrent=group.concurrent)
+
+
+def optimizer_table(batch: Batch, ranks: Ranks) -> KernelTable:
+    """Return one fused optimizer step per rank, over the rank's shard of the state."""
+    row = ranks.row
+    strategy = batch.strategy
+    sharded = strategy.zero_stage[row] >= 1
+    shards = np.where(sharded, np.maximum(strategy.dp_shard[row], 1), 1)
+    expert_shards = np.where(sharded, np.maximum(expert_gradient_group(batch).size[row], 1), 1)
+    owned = ranks.dense / shards + ranks.expert / expert_shards
+    per_parameter = np.array(list(OPTIMIZER_BYTES.values()))[batch.job.optimizer[row]]
+    # The norm reads and the zeroing writes every gradient, sharded or not before ZeRO-2.
+    whole = np.where(strategy.zero_stage[row] >= 2, owned, ranks.dense + ranks.expert)
+    ones = np.ones(len(row))
+    integers = np.zeros(len(row), dtype=np.int64)
+    return KernelTable(
+        kind=integers + KernelKind.OPTIMIZER, phase=integers + Phase.STEP,
+        dtype=integers + Dtype.FP32, device=batch.device[row], batch=ones, m=owned, n=ones,
+        k=0 * ones, causal=ones, flops=12.0 * owned, bytes=per_parameter * owned + 8.0 * whole,
+        launches=LAUNCHES_PER_STEP * ones)
+
+
+def data_parallel_times(
+    batch: Batch, ranks: Ranks, collective_s: list[Floats], optimizer_s: Floats
+) -> DataParallelTimes:
+    """Assign the measured-or-modelled seconds of :func:`collectives_of` to what they are."""
+    dense, expert, replica, gather, expert_gather = collective_s
+    row = ranks.row
+    fsdp = batch.strategy.zero_stage[row] == 3
+    per_microbatch = batch.strategy.zero_stage[row] >= 2
+    gathers = gather + expert_gather
+    reduces = dense + expert
+    again = np.where(batch.strategy.reshard_after_forward[row] > 0, 1.0, 0.0)
+    offloaded = batch.strategy.optimizer_offload[row]
+    return DataParallelTimes(
+        reduce_s=np.where(per_microbatch, replica, reduces + replica),
+        gather_s=np.where(fsdp, 0.0, gathers),
+        optimizer_s=optimizer_s * (1 + HOST_OPTIMIZER_SLOWDOWN * offloaded),
+        fsdp_forward_s=np.where(fsdp, gathers, 0.0),
+        fsdp_backward_s=np.where(per_microbatch, reduces, 0.0)
+        + np.where(fsdp, again * gathers, 0.0))
+
+
+HOST_OPTIMIZER_SLOWDOWN = 15.0
+"""Host memory is 10 to 20 times slower than device memory, and so is an Adam step that lives in
+it (ZeRO-Offload, arXiv 2101.06840, reports CPU-Adam at tens of GB/s)."""
+
