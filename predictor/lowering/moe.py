@@ -89,7 +89,7 @@ def _dispatch_and_combine(emitter: Emitter, shapes: Shapes) -> None:
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         emitter.collective(CollectiveKind.ALL_TO_ALL, Part.MOE, phase, Stream.EP, group=group,
                            size_bytes=size, count=2 * (1 - gathers) * hidden, module=BLOCK)
-        emitter.collective(CollectiveKind.ALL_TO_ALL, Part.MOE, phase, Stream.CP_HIDDEN,
+        emitter.collective(CollectiveKind.ALL_TO_ALL, Part.MOE, phase, Stream.EP_HIDDEN,
                            group=group, size_bytes=size,
                            count=2 * (1 - gathers) * (1 - hidden), module=BLOCK)
         for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):

@@ -74,7 +74,8 @@ class Stream(IntEnum):
     CP_HIDDEN = 4
     """Ring context parallelism beside the attention of the previous block."""
     EP = 5
-    FSDP = 6
+    EP_HIDDEN = 6
+    """Expert dispatch of one micro-batch beside the computation of another."""
 
 
 class CollectiveKind(IntEnum):

@@ -8,6 +8,8 @@ from predictor.spec.errors import InputError, Problem
 
 LARGEST = 2**50
 """No size, count or degree of a training job comes near; above it arithmetic is not trusted."""
+FASTEST = 1e18
+"""No rate of one GPU or link, in FLOP/s or bytes/s, comes near."""
 
 
 @dataclass(slots=True)
@@ -20,19 +22,21 @@ class Checks:
         """Record one problem."""
         self.problems.append(Problem(rule=rule, message=message, remedy=remedy, where=where))
 
-    def positive(self, where: str, value: float | None) -> None:
-        """Record a problem unless ``0 < value <= LARGEST``."""
-        if value is None or not 0 < value <= LARGEST:
+    def positive(self, where: str, value: float | None, largest: float = LARGEST) -> None:
+        """Record a problem unless ``0 < value <= largest``."""
+        if value is None or not 0 < value <= largest:
             self.add(
-                "positive", where, f"{where} must be above 0 and is {value}",
+                "positive", where,
+                f"{where} must be above 0 and at most {largest:g} and is {value}",
                 "give a positive number",
             )
 
-    def not_negative(self, where: str, value: float) -> None:
-        """Record a problem unless ``0 <= value <= LARGEST``."""
-        if not 0 <= value <= LARGEST:
+    def not_negative(self, where: str, value: float, largest: float = LARGEST) -> None:
+        """Record a problem unless ``0 <= value <= largest``."""
+        if not 0 <= value <= largest:
             self.add(
-                "not-negative", where, f"{where} must be 0 or more and is {value}",
+                "not-negative", where,
+                f"{where} must be 0 or more and at most {largest:g} and is {value}",
                 "give 0 or a positive number",
             )
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from predictor.spec.checks import Checks
+from predictor.spec.checks import FASTEST, LARGEST, Checks
 from predictor.spec.vocabulary import LinkKind
+
+
+def _largest(name: str) -> float:
+    return FASTEST if name.endswith(("_flops", "_per_s")) else LARGEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +48,9 @@ class Gpu:
         for name in ("sm_count", "boost_clock_hz", "l2_bytes", "memory_bytes",
                      "usable_memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flops",
                      "fp16_flops"):
-            check.positive(name, getattr(self, name))
+            check.positive(name, getattr(self, name), _largest(name))
         for name in ("tf32_flops", "bf16_flops", "fp8_flops", "fp4_flops", "tdp_w"):
-            check.not_negative(name, getattr(self, name))
+            check.not_negative(name, getattr(self, name), _largest(name))
         check.raise_problems()
 
 
@@ -98,7 +102,7 @@ class LinkLevel:
         check = Checks()
         check.not_negative("span", self.span)
         for name in ("bandwidth_bytes_per_s", "links", "gpus_sharing"):
-            check.positive(name, getattr(self, name))
+            check.positive(name, getattr(self, name), _largest(name))
         check.within("latency_s", self.latency_s, 0, 10)
         check.within("oversubscription", self.oversubscription, 1, 1e6)
         check.raise_problems()

@@ -86,10 +86,13 @@ class _Assembler:
         """Return shape (stages, causes)."""
         compute = self.compute[:, phase]
         comm = self.comm[:, phase]
-        hidden = exposed_s(compute, comm[:, Stream.TP_HIDDEN])
-        tp = self.tp_exposed * comm[:, Stream.TP] + hidden
-        cp = comm[:, Stream.CP] + exposed_s(compute, comm[:, Stream.CP_HIDDEN])
-        ep = comm[:, Stream.EP]
+        hidden = comm[:, [Stream.TP_HIDDEN, Stream.CP_HIDDEN, Stream.EP_HIDDEN]]
+        total = hidden.sum(axis=1)
+        # One window of computation hides them all: what remains is shared in proportion.
+        visible = hidden * (exposed_s(compute, total) / np.maximum(total, 1e-30))[:, None]
+        tp = self.tp_exposed * comm[:, Stream.TP] + visible[:, 0]
+        cp = comm[:, Stream.CP] + visible[:, 1]
+        ep = comm[:, Stream.EP] + visible[:, 2]
         busy = compute + tp + cp + ep
         per_launch = self.host_forward_s if phase in (Phase.FORWARD, Phase.RECOMPUTE) \
             else self.host_backward_s
