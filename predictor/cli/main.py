@@ -88,7 +88,7 @@ def _guarded(action: Callable[[], int]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return complain(["interrupted"], INTERRUPTED)
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # nobody reads: no error on the last flush
+        sys.stdout = None  # nobody reads: no error on the last flush
         return FAILURE
     except Exception as error:
         return fail(error, FAILURE)

@@ -68,7 +68,9 @@ def resolve(job: TrainingJob, strategy: Strategy) -> tuple[TrainingJob, Strategy
     fill("sequence_parallel", defaults.sequence_parallel and strategy.tp > 1)
     fill("grad_reduce_dtype", _reduce_dtype(defaults, strategy))
     fill("overlap_grad_reduce", defaults.overlap_grad_reduce or strategy.zero_stage == 3)
-    fill("overlap_param_gather", defaults.overlap_param_gather or strategy.zero_stage == 3)
+    overlaps = changes.get("overlap_grad_reduce", strategy.overlap_grad_reduce)
+    gathers = defaults.overlap_param_gather and strategy.zero_stage > 0 and overlaps
+    fill("overlap_param_gather", gathers or strategy.zero_stage == 3)
     fill("tp_comm_overlap", False)
     fill("overlap_p2p", strategy.vpp > 1)
     fill("etp", strategy.tp if job.model.num_experts else 1)

@@ -10,7 +10,7 @@ from predictor.lowering.batch import Batch, code
 from predictor.lowering.flavour import FlavourColumns
 from predictor.lowering.lower import Lowered
 from predictor.lowering.parts import Part, Stages
-from predictor.lowering.tables import Floats, Phase, Stream
+from predictor.lowering.tables import GENERATIONS, Floats, Phase, Stream
 from predictor.timing.overlap import exposed_s
 
 CAUSES = ("compute", "tp", "cp", "ep", "overhead")
@@ -21,8 +21,15 @@ TP_OVERLAP_EXPOSED = 0.35
 GEMM is cut into pieces whose first and last transfers have nothing to hide behind."""
 HOST_PER_COLLECTIVE_S = 25e-6
 """Host time to enqueue one collective through torch.distributed."""
+HOST_SPEED = np.array([{"volta": 1.2, "ampere": 1.0, "hopper": 0.65, "blackwell": 0.7}.get(name, 0.8)
+                       for name in GENERATIONS])
+"""Host time relative to that of an A100 server: hosts are as old as the GPUs they carry."""
 GRAPHED_SHARE = {"none": 0.0, "partial": 0.6, "full": 0.95}
 """Share of the launches that a CUDA graph replays without the host."""
+
+
+BUSY = ("compute", "tp", "cp", "ep")
+_PASSES = (Phase.FORWARD, Phase.RECOMPUTE, Phase.BACKWARD, Phase.WEIGHT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +59,11 @@ def stage_times(
     calls = np.einsum("sp,sphc->sh", counts,
                       lowered.sum_collectives(np.ones_like(collective_s))[unit])
     share = _recomputed_share(batch, stages)
-    parts = _Assembler(batch, stages, compute, launches, comm, calls)
-    weight = parts.phase(Phase.WEIGHT)
-    backward = parts.phase(Phase.BACKWARD) + share[:, None] * parts.phase(Phase.RECOMPUTE)
-    return StageTimes(parts.phase(Phase.FORWARD), backward, weight)
+    busy = {phase: _busy(batch, stages, compute[:, phase], comm[:, phase]) for phase in _PASSES}
+    busy[Phase.RECOMPUTE] = busy[Phase.RECOMPUTE] * share[:, None]
+    host = _host_s(batch, stages, launches, calls)
+    host[:, Phase.RECOMPUTE] *= share
+    return _with_overhead(batch, stages, busy, host)
 
 
 def _recomputed_share(batch: Batch, stages: Stages) -> Floats:
@@ -67,36 +75,50 @@ def _recomputed_share(batch: Batch, stages: Stages) -> Floats:
     return np.where(limited, np.minimum(1.0, limit / layers), 1.0)
 
 
-class _Assembler:
-    """Turns sums per phase and stream into exposed seconds by cause."""
+def _busy(batch: Batch, stages: Stages, compute: Floats, comm: Floats) -> Floats:
+    """Return shape (stages, BUSY): what the device does or waits for in one phase."""
+    hidden = comm[:, [Stream.TP_HIDDEN, Stream.CP_HIDDEN, Stream.EP_HIDDEN]]
+    total = hidden.sum(axis=1)
+    # One window of computation hides them all: what remains is shared in proportion.
+    visible = hidden * (exposed_s(compute, total) / np.maximum(total, 1e-30))[:, None]
+    overlapped = batch.strategy.tp_comm_overlap[stages.row] > 0
+    tp = np.where(overlapped, TP_OVERLAP_EXPOSED, 1.0) * comm[:, Stream.TP] + visible[:, 0]
+    cp = comm[:, Stream.CP] + visible[:, 1]
+    ep = comm[:, Stream.EP] + visible[:, 2]
+    return np.column_stack([compute, tp, cp, ep])
 
-    def __init__(self, batch: Batch, stages: Stages, compute: Floats, launches: Floats,
-                 comm: Floats, calls: Floats) -> None:
-        flavour = FlavourColumns(batch)
-        row = stages.row
-        self.compute, self.launches, self.comm, self.calls = compute, launches, comm, calls
-        self.host_forward_s = flavour.host_forward_s[row]
-        self.host_backward_s = flavour.host_backward_s[row]
-        self.tp_exposed = np.where(batch.strategy.tp_comm_overlap[row] > 0,
-                                   TP_OVERLAP_EXPOSED, 1.0)
-        graphed = np.array(list(GRAPHED_SHARE.values()))
-        self.launched = 1.0 - graphed[batch.strategy.cuda_graphs[row]]
 
-    def phase(self, phase: Phase) -> Floats:
-        """Return shape (stages, causes)."""
-        compute = self.compute[:, phase]
-        comm = self.comm[:, phase]
-        hidden = comm[:, [Stream.TP_HIDDEN, Stream.CP_HIDDEN, Stream.EP_HIDDEN]]
-        total = hidden.sum(axis=1)
-        # One window of computation hides them all: what remains is shared in proportion.
-        visible = hidden * (exposed_s(compute, total) / np.maximum(total, 1e-30))[:, None]
-        tp = self.tp_exposed * comm[:, Stream.TP] + visible[:, 0]
-        cp = comm[:, Stream.CP] + visible[:, 1]
-        ep = comm[:, Stream.EP] + visible[:, 2]
-        busy = compute + tp + cp + ep
-        per_launch = self.host_forward_s if phase in (Phase.FORWARD, Phase.RECOMPUTE) \
-            else self.host_backward_s
-        host = self.launched * (self.launches[:, phase] * per_launch
-                                + self.calls[:, phase] * HOST_PER_COLLECTIVE_S)
-        overhead = np.maximum(host - busy, 0.0)
-        return np.column_stack([compute, tp, cp, ep, overhead])
+def _host_s(batch: Batch, stages: Stages, launches: Floats, calls: Floats) -> Floats:
+    """Return shape (stages, phases): the time the host takes to start one phase's work."""
+    flavour, row = FlavourColumns(batch), stages.row
+    graphed = np.array(list(GRAPHED_SHARE.values()))[batch.strategy.cuda_graphs[row]]
+    speed = HOST_SPEED[batch.gpus.generation[batch.device[row]]]
+    per_launch = np.empty_like(launches)
+    per_launch[:] = flavour.host_backward_s[row][:, None]
+    per_launch[:, [Phase.FORWARD, Phase.RECOMPUTE]] = flavour.host_forward_s[row][:, None]
+    host = launches * per_launch + calls * HOST_PER_COLLECTIVE_S
+    return np.asarray(((1 - graphed) * speed)[:, None] * host)
+
+
+def _with_overhead(batch: Batch, stages: Stages, busy: dict[Phase, Floats],
+                   host: Floats) -> StageTimes:
+    """Add the time that the device waits for the host.
+
+    The host runs ahead of the device until something synchronises them: with one stage that is
+    the end of the step, in a pipeline every receive, so there each pass has a floor of its own.
+    """
+    ahead = host[:, Phase.FORWARD]
+    behind = host[:, Phase.RECOMPUTE] + host[:, Phase.BACKWARD] + host[:, Phase.WEIGHT]
+    forward = busy[Phase.FORWARD].sum(axis=1)
+    backward = sum(busy[phase].sum(axis=1) for phase in _PASSES[1:])
+    together = np.maximum(ahead + behind - forward - backward, 0.0)
+    piped = batch.strategy.pp[stages.row] > 1
+    share = ahead / np.maximum(ahead + behind, 1e-30)
+    wait_forward = np.where(piped, np.maximum(ahead - forward, 0.0), together * share)
+    wait_backward = np.where(piped, np.maximum(behind - backward, 0.0), together * (1 - share))
+    weight_share = host[:, Phase.WEIGHT] / np.maximum(behind, 1e-30)
+    return StageTimes(
+        np.column_stack([busy[Phase.FORWARD], wait_forward]),
+        np.column_stack([busy[Phase.RECOMPUTE] + busy[Phase.BACKWARD],
+                         wait_backward * (1 - weight_share)]),
+        np.column_stack([busy[Phase.WEIGHT], wait_backward * weight_share]))

@@ -34,8 +34,10 @@ def parameter_overlap_needs_sharding(job: TrainingJob, strategy: Strategy) -> Br
 def parameter_overlap_needs_gradient_overlap(
     job: TrainingJob, strategy: Strategy
 ) -> Broken | None:
-    """Megatron training/arguments.py."""
+    """Megatron training/arguments.py; FSDP has a gather of its own."""
     if not strategy.overlap_param_gather or strategy.overlap_grad_reduce:
+        return None
+    if strategy.zero_stage == 3:
         return None
     return Broken("overlap_param_gather needs overlap_grad_reduce",
                   "turn overlap_grad_reduce on or overlap_param_gather off",

@@ -30,10 +30,16 @@ def heads_divisible_by_tp(job: TrainingJob, strategy: Strategy) -> Broken | None
                   f"choose a tp that divides {heads}", "tp")
 
 
+def _heads_say_it(model: ModelConfig) -> bool:
+    """Whether the rule on heads covers keys and values: each head has its own, or none is split."""
+    return model.num_query_groups == model.num_attention_heads or model.kv_lora_rank > 0
+
+
 def kv_groups_fit_tp(job: TrainingJob, strategy: Strategy) -> Broken | None:
     """Megatron transformer_config.py: one of the two divides the other (heads are copied)."""
-    groups, tp = job.model.num_query_groups or 1, strategy.tp
-    if groups % tp == 0 or tp % groups == 0 or job.model.kv_lora_rank:
+    model, tp = job.model, strategy.tp
+    groups = model.num_query_groups or 1
+    if groups % tp == 0 or tp % groups == 0 or _heads_say_it(model):
         return None
     return Broken(f"num_query_groups {groups} and tp {tp}: one must divide the other",
                   f"choose a tp that divides {groups} or is a multiple of it", "tp")
@@ -42,7 +48,7 @@ def kv_groups_fit_tp(job: TrainingJob, strategy: Strategy) -> Broken | None:
 def kv_groups_divisible_by_tp(job: TrainingJob, strategy: Strategy) -> Broken | None:
     """torchtitan models/common/decoder.py does not copy key/value heads."""
     groups, tp = job.model.num_query_groups or 1, strategy.tp
-    if groups % tp == 0 or job.model.kv_lora_rank:
+    if groups % tp == 0 or _heads_say_it(job.model):
         return None
     return Broken(f"{job.framework} needs num_query_groups {groups} to be a multiple of tp {tp}",
                   f"choose a tp that divides {groups}", "tp")
