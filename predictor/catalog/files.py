@@ -16,7 +16,7 @@ from predictor.spec.errors import InputError
 LARGEST_FILE_BYTES = 1_000_000
 SUFFIXES = (".json", ".yaml", ".yml")
 # YAML 1.1 wants a dot and a signed exponent, so PyYAML reads 1.2e9 and 1e9 as strings.
-_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+")
+_SCIENTIFIC = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
 
 class _Loader(yaml.SafeLoader):
@@ -37,13 +37,12 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
-def _finite(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
-    return float(str(loader.construct_scalar(node)).replace("_", ""))
+def _scientific(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    return float(loader.construct_scalar(node))
 
 
-_Loader.add_implicit_resolver("!scientific", _NUMBER_END := re.compile(f"^(?:{_NUMBER.pattern})$"),
-                              list("-+.0123456789"))
-_Loader.add_constructor("!scientific", _finite)
+_Loader.add_implicit_resolver("!scientific", _SCIENTIFIC, list("-+.0123456789"))
+_Loader.add_constructor("!scientific", _scientific)
 
 
 def is_file_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from predictor.catalog.files import exists, is_file_name, read_mapping
 from predictor.catalog.merge import based, cluster_mapping, gpu_mapping, preset, with_nodes
-from predictor.catalog.names import find
+from predictor.catalog.names import find, written
 from predictor.spec.cluster import Cluster, Gpu, LinkLevel, NodeGroup
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.model import ModelConfig
@@ -61,8 +61,10 @@ def load_model(name_or_path: str | Path) -> ModelConfig:
 
 def _is_file(kind: str, name: str | Path) -> bool:
     """A path is a file; a preset's name is one only when it reads like a path."""
-    if isinstance(name, Path) or is_file_name(name):
+    if isinstance(name, Path):
         return True
+    if is_file_name(name):
+        return not written(kind, name)  # H200-NVL/PCIe is a GPU
     return find(kind, name) is None and exists(name)
 
 

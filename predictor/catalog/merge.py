@@ -58,12 +58,11 @@ def cluster_mapping(mapping: Mapping) -> Mapping:
     short = {key: mapping[key] for key in _GROUP_KEYS if key in mapping}
     start = preset("clusters", _text("base", mapping["base"]), "base") if "base" in mapping else {}
     rest = {key: value for key, value in mapping.items() if key not in ("base", *_GROUP_KEYS)}
+    if short:
+        start |= _one_group(start, rest, short)
     merged = start | rest
     if isinstance(rest.get("levels"), dict):
         merged["levels"] = _levels(start.get("levels", []), rest["levels"])
-    if short:
-        merged["groups"] = [_only_group(start, rest) | short]
-        _follow_node_size(start, short, merged)
     if isinstance(merged.get("groups"), list):
         merged["groups"] = [_group(index, group) for index, group in enumerate(merged["groups"])]
     return merged
@@ -85,31 +84,31 @@ def _text(where: str, value: object) -> str:
                         "name an entry of `predict-time catalog`", where)
 
 
-def _only_group(start: Mapping, rest: Mapping) -> Mapping:
+def _one_group(start: Mapping, rest: Mapping, short: Mapping) -> Mapping:
+    """Return the base's groups and levels with ``short`` applied to its only group."""
     if "groups" in rest:
         raise InputError.of("groups-once", "gpu, gpus_per_node and nodes at the top stand for one "
                             "group, and groups is given too", "give either", "groups")
     groups = start.get("groups", [{}])
     if len(groups) != 1:
         raise InputError.of("groups-once", "the base has several groups", "give groups", "groups")
-    group: Mapping = groups[0]
-    return group
+    changed: Mapping = {"groups": [groups[0] | short]}
+    if "levels" in start and isinstance(short.get("gpus_per_node"), int):
+        old, new = groups[0]["gpus_per_node"], short["gpus_per_node"]
+        changed["levels"] = [_resized(level, old, new) for level in start["levels"]]
+    return changed
+
+
+def _resized(level: Mapping, old: int, new: int) -> Mapping:
+    """Let a level that spans the node, or adapters that the node shares, follow its size."""
+    followed = {key: new for key in ("span", "gpus_sharing") if level[key] == old > 1}
+    return level | followed
 
 
 def _group(index: int, group: object) -> object:
     if not isinstance(group, dict) or "gpu" not in group:
         return group
     return group | {"gpu": gpu_mapping(group["gpu"], f"groups.{index}.gpu")}
-
-
-def _follow_node_size(start: Mapping, short: Mapping, merged: Mapping) -> None:
-    """Let a level that spanned the base's node span the changed node."""
-    if "gpus_per_node" not in short or not start or merged["levels"] is not start["levels"]:
-        return
-    old = start["groups"][0]["gpus_per_node"]
-    merged["levels"] = [
-        level | {"span": short["gpus_per_node"]} if level["span"] == old else level
-        for level in start["levels"]]
 
 
 def _levels(base: list[Mapping], changes: Mapping) -> list[object]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 from predictor.catalog.data import Entry, entries
 from predictor.spec.errors import InputError
 
 SINGULAR = {"gpus": "GPU", "clusters": "cluster", "models": "model"}
+LONGEST_NAME = 200
 _VENDORS = re.compile(r"^(nvidia|amd|instinct|tesla|geforce)+")
 
 
-@cache
+@lru_cache(maxsize=4096)
 def spelling(name: str) -> str:
     """Return ``name`` without case, vendor, separators and remarks in parentheses.
 
@@ -36,7 +37,14 @@ def find(kind: str, name: str) -> str | None:
     """Return the entry's own name, or None when nothing of ``kind`` is called ``name``."""
     if name in entries(kind):
         return name
-    return _index(kind).get(spelling(name))
+    return _index(kind).get(spelling(name)) if len(name) <= LONGEST_NAME else None
+
+
+def written(kind: str, name: str) -> bool:
+    """Return whether ``name`` is an entry's name or alias as it is written, but for case."""
+    own = find(kind, name)
+    return own is not None and name.lower() in [
+        own, *(alias.lower() for alias in entries(kind)[own]["aliases"])]
 
 
 def require(kind: str, name: str, where: str = "") -> tuple[str, Entry]:

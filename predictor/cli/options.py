@@ -136,5 +136,9 @@ def field_docs(record: type[Any]) -> dict[str, str]:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            docs[statement.target.id] = " ".join(str(following.value.value).split())
+            docs[statement.target.id] = _plain_text(str(following.value.value))
     return docs
+
+
+def _plain_text(text: str) -> str:
+    return " ".join(text.replace("``", "").split())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from predictor.catalog import load_cluster, load_model
+from predictor.catalog.merge import based, cluster_mapping, with_nodes
 from predictor.cli.options import JOB_FIELDS, STRATEGY_FIELDS
 from predictor.cli.output import one_line
 from predictor.spec.cluster import Cluster
@@ -143,22 +144,23 @@ def _without_none(settings: Mapping[str, Any], names: tuple[str, ...]) -> dict[s
 
 def _model(value: object) -> ModelConfig:
     if isinstance(value, dict):
-        return _nested("model", lambda: parse_mapping(ModelConfig, value))
+        return _nested("model", lambda: parse_mapping(ModelConfig, based("models", value)))
     return load_model(_name("model", value))
 
 
 def _cluster(value: object, nodes: object) -> Cluster:
     if nodes is not None and not _is_count(nodes):
-        raise InputError.of("positive", f"nodes must be a whole number above 0 and is {nodes!r}",
-                            "give the number of nodes", "nodes")
+        raise InputError.of("positive", f"nodes must be a whole number above 0 and is "
+                            f"{one_line(repr(nodes))[:60]}", "give the number of nodes", "nodes")
     assert nodes is None or isinstance(nodes, int)
     if not isinstance(value, dict):
         return load_cluster(_name("cluster", value), nodes)
-    cluster = _nested("cluster", lambda: parse_mapping(Cluster, value))
-    if nodes is None:
-        return cluster
-    group = replace(cluster.groups[0], nodes=nodes)
-    return replace(cluster, groups=(group, *cluster.groups[1:]))
+    return _nested("cluster", lambda: _inline_cluster(value, nodes))
+
+
+def _inline_cluster(value: dict[str, Any], nodes: int | None) -> Cluster:
+    fields = cluster_mapping(value)
+    return parse_mapping(Cluster, fields if nodes is None else with_nodes(fields, nodes))
 
 
 def _nested(where: str, make: Callable[[], Record]) -> Record:
@@ -180,5 +182,6 @@ def _name(what: str, value: object) -> str:
     if value is None:
         raise InputError.of("missing-key", "a value is required",
                             f"give --{what} NAME or FILE (predict-time catalog {what}s)", what)
-    raise InputError.of("wrong-type", f"{what} must be a name, a file or keys, not {value!r}",
+    raise InputError.of("wrong-type", f"{what} must be a name, a file or keys, not "
+                        f"{one_line(repr(value))[:60]}",
                         f"give the name of a {what}", what)

@@ -7,7 +7,6 @@ records but never a string for a number.
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from predictor.spec.errors import InputError, Problem
+from predictor.spec.yaml_loader import Loader
 
 Record = TypeVar("Record")
 
@@ -49,15 +49,6 @@ def parse_mapping(record: type[Record], mapping: object) -> Record:
     return parse_json(record, text)
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe loader, which also reads 1e9 as a number: YAML 1.1 takes it for text."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"))
-
-
 def load_yaml(text: str) -> object:
     """Return the plain values in YAML (or JSON) ``text``.
 
@@ -67,7 +58,7 @@ def load_yaml(text: str) -> object:
         When the text is not YAML, with the line and column.
     """
     try:
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = " ".join(str(error).split())
         raise InputError.of("yaml", f"cannot read the file: {where}", "correct the syntax") from None

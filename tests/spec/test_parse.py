@@ -84,6 +84,24 @@ def test_yaml_builds_no_objects():
         load_yaml("!!python/object/apply:os.getcwd []")
 
 
+def test_a_key_that_comes_twice_is_refused():
+    with pytest.raises(InputError, match=r"'tp' comes twice.*line 3"):
+        load_yaml("tp: 1\npp: 1\ntp: 2\n")
+
+
+def test_aliases_are_refused():
+    """Nine lines of nested aliases would describe a thousand million items."""
+    with pytest.raises(InputError, match="aliases"):
+        load_yaml("a: &a [x, x]\nb: [*a, *a]\n")
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e9", 1e9), ("1.4E-6", 1.4e-6), ("-2e+3", -2000.0), ("12", 12), ("1e3x", "1e3x"),
+    ("h100", "h100"), ("true", True), ("~", None)])
+def test_numbers_read_as_people_write_them(text, value):
+    assert load_yaml(f"a: {text}") == {"a": value}
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner,
