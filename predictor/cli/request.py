@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from predictor.catalog import load_cluster, load_model
+from predictor.catalog.files import read_mapping
 from predictor.catalog.merge import based, cluster_mapping, with_nodes
 from predictor.cli.options import JOB_FIELDS, STRATEGY_FIELDS
 from predictor.cli.output import one_line
@@ -16,13 +17,11 @@ from predictor.spec.cluster import Cluster
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.job import TrainingJob
 from predictor.spec.model import ModelConfig
-from predictor.spec.parse import load_yaml, parse_mapping
+from predictor.spec.parse import parse_mapping
 from predictor.spec.strategy import Strategy
 
 KEYS = frozenset({"model", "cluster", "nodes", *JOB_FIELDS, *STRATEGY_FIELDS})
 Record = TypeVar("Record")
-
-LARGEST_FILE_BYTES = 10_000_000
 
 
 def read_settings(path: str) -> dict[str, Any]:
@@ -33,14 +32,11 @@ def read_settings(path: str) -> dict[str, Any]:
     InputError
         When the file cannot be read, is not a mapping, or holds unknown keys.
     """
-    content = load_yaml(_read_text(Path(path)))
-    if not isinstance(content, dict):
-        raise InputError.of("job-is-mapping", f"{path} holds {type(content).__name__}, not keys "
-                            "and values", "write one 'key: value' per line", "--config")
-    unknown = [str(key) for key in content if key not in KEYS]
+    settings = read_mapping(Path(path))
+    unknown = [key for key in settings if key not in KEYS]
     if unknown:
         raise InputError(_unknown_key(key) for key in unknown)
-    return content
+    return settings
 
 
 def _unknown_key(key: str) -> Problem:
@@ -49,19 +45,6 @@ def _unknown_key(key: str) -> Problem:
     near = get_close_matches(key, sorted(KEYS), n=1)
     remedy = f"did you mean {near[0]}?" if near else "remove it"
     return Problem("unknown-key", f"unknown key {key!r}", remedy, key)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise InputError.of("file-size", f"{path} is larger than {LARGEST_FILE_BYTES} bytes",
-                                "give a job file", "--config")
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else \
-            getattr(error, "strerror", None) or str(error)
-        raise InputError.of("readable-file", f"cannot read {str(path)!r}: {reason}",
-                            "give a text file that exists", "--config") from None
 
 
 def build(settings: Mapping[str, Any]) -> tuple[TrainingJob, Strategy]:

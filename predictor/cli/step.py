@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from predictor.cli.options import job_options
-from predictor.cli.output import emit, output_options, warn, write_file
+from predictor.cli.output import emit, note, output_options, warn, write_file
 from predictor.cli.request import build, read_settings
 from predictor.cli.step_text import explanation, report
 from predictor.spec.errors import InputError
@@ -49,8 +50,8 @@ def command(
     prediction = _predict(settings, strict=strict)
     found = document(prediction, version=__version__)
     if explain_input:
-        click.echo(explanation(prediction, found["input"]["assumed"], given, settings),
-                   err=as_json)
+        click.echo(explanation(prediction.job, prediction.strategy, flags=given,
+                               assumed=found["input"]["assumed"], settings=settings), err=as_json)
     emit(found, lambda: report(found), as_json=as_json, output=output)
     if trace is not None:
         _write_trace(trace, prediction)
@@ -59,8 +60,11 @@ def command(
 
 def _predict(settings: dict[str, Any], *, strict: bool) -> StepPrediction:
     """Return the prediction; advice is a warning, or with ``strict`` an error."""
+    start = time.perf_counter()
     job, strategy = build(settings)
+    note(f"model {job.model.name}, cluster {job.cluster.name} with {job.cluster.num_gpus} GPUs")
     prediction = predict_step(job, strategy)
+    note(f"predicted in {time.perf_counter() - start:.3f} s")
     advice = heuristics(prediction.job, prediction.strategy)
     if advice and strict:
         raise InputError(advice)

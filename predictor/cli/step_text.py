@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from predictor.cli.options import JOB_FIELDS, STRATEGY_FIELDS
-from predictor.step.predict import StepPrediction
+from predictor.spec.job import TrainingJob
+from predictor.spec.strategy import Strategy
 
 BAR = 30
 GIB = 2**30
@@ -106,11 +107,11 @@ def _assumed(assumed: Mapping[str, Any]) -> str:
 
 
 def explanation(
-    prediction: StepPrediction, assumed: Mapping[str, Any], flags: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    job: TrainingJob, strategy: Strategy, *, assumed: Mapping[str, Any],
+    flags: Mapping[str, Any], settings: Mapping[str, Any],
 ) -> str:
-    """Return every setting of the resolved job and where it comes from."""
-    values = {**asdict(prediction.job), **asdict(prediction.strategy)}
+    """Return every setting of the resolved pair and where it comes from."""
+    values = {**asdict(job), **asdict(strategy)}
     lines = ["input"]
     for name in ("model", "cluster", *JOB_FIELDS, *STRATEGY_FIELDS):
         value = values[name]["name"] if name in ("model", "cluster") else values[name]

@@ -52,13 +52,13 @@ FLAVOURS: dict[str, Flavour] = {
         activation_f=2, activation_b=3, gated_f=3, gated_b=5, activation_launches=1,
         residual_f=3, residual_b=2, residual_launches=1,
         loss_bytes_f=14, loss_bytes_b=6, loss_launches=6, wgrad_accumulates=1,
-        host_forward_s=50e-6, host_backward_s=30e-6),
+        host_forward_s=85e-6, host_backward_s=55e-6),
     "megatron-fused": Flavour(
         norm_f=2, norm_b=4, norm_launches=1, rope_f=6, rope_launches=8,
         activation_f=2, activation_b=3, gated_f=5, gated_b=8, activation_launches=1,
         residual_f=3.5, residual_b=2.5, residual_launches=1,
         loss_bytes_f=38, loss_bytes_b=18, loss_launches=14, wgrad_accumulates=0,
-        host_forward_s=50e-6, host_backward_s=30e-6),
+        host_forward_s=85e-6, host_backward_s=55e-6),
     "compiled": Flavour(
         norm_f=2, norm_b=4, norm_launches=1, rope_f=2, rope_launches=1,
         activation_f=2, activation_b=3, gated_f=3, gated_b=5, activation_launches=1,

@@ -15,7 +15,7 @@ class Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Refuse aliases: a few nested ones describe more data than any memory holds."""
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(problem="aliases (*name) are not read", problem_mark=mark)
         node: yaml.Node | None = super().compose_node(parent, index)
         return node

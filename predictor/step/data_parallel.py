@@ -11,7 +11,7 @@ from predictor.lowering.groups import (
     Group, expert_gradient_group, gradient_group, replica_group, shard_group,
 )
 from predictor.lowering.parameters import part_parameters
-from predictor.lowering.parts import Stages
+from predictor.lowering.parts import Part, Stages
 from predictor.lowering.tables import (
     CollectiveKind, CollectiveTable, Dtype, Floats, Ints, KernelKind, KernelTable, Phase,
 )
@@ -33,6 +33,7 @@ class Ranks:
     dense: Floats
     """Dense parameters that the rank holds, over all its chunks."""
     expert: Floats
+    layers: Floats
     first_of_row: Ints
     """Shape (rows,): index of rank 0 of each row."""
 
@@ -66,7 +67,9 @@ def build_ranks(batch: Batch, stages: Stages) -> Ranks:
         return np.bincount(index, weights=per_stage * trained, minlength=len(row))
 
     return Ranks(row=row, rank=np.arange(len(row)) - first[row], dense=per_rank(parameters.dense),
-                 expert=per_rank(parameters.expert), first_of_row=first)
+                 expert=per_rank(parameters.expert), first_of_row=first,
+                 layers=np.bincount(index, weights=stages.counts[:, Part.LAYER],
+                                    minlength=len(row)))
 
 
 def _trained_share(batch: Batch) -> Floats:
@@ -79,10 +82,25 @@ def _trained_share(batch: Batch) -> Floats:
     return np.where(lora, adapters, 1.0)
 
 
+def calls_per_pass(batch: Batch, ranks: Ranks) -> Floats:
+    """Return shape (ranks,): pieces in which gradients and parameters travel.
+
+    FSDP moves one layer at a time, DeepSpeed's ZeRO-3 one module at a time (about four with
+    weights in a layer); below stage 3 large buckets make the number of calls immaterial.
+    """
+    row = ranks.row
+    modules = np.isin(batch.job.framework, [code("framework", "deepspeed"),
+                                            code("framework", "megatron-deepspeed")])
+    pieces = np.maximum(ranks.layers, 1.0) * np.where(modules[row], 4.0, 1.0)
+    return np.where(batch.strategy.zero_stage[row] == 3, pieces, 1.0)
+
+
 def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
     """Return the tables of: dense reduce, expert reduce, replica reduce, dense gather, expert
-    gather; one row per rank each, sizes per step (FSDP: per micro-batch)."""
+    gather; one row per rank each, one piece (see :func:`calls_per_pass`) of a step's bytes (FSDP:
+    of a micro-batch's)."""
     row = ranks.row
+    pieces = calls_per_pass(batch, ranks)
     strategy = batch.strategy
     bytes_per_grad = REDUCE_BYTES[strategy.grad_reduce_dtype[row]]
     sharded = strategy.zero_stage[row] >= 1
@@ -99,11 +117,13 @@ def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
     between = np.where(sharded, ranks.dense * bytes_per_grad / shard_size, 0.0)
     all_reduce = np.full(len(row), int(CollectiveKind.ALL_REDUCE))
     return [
-        _table(batch, row, kind, dense, ranks.dense * bytes_per_grad),
-        _table(batch, row, kind, expert, ranks.expert * bytes_per_grad),
-        _table(batch, row, all_reduce, replicas, between),
-        _table(batch, row, gathers, dense, np.where(sharded, ranks.dense * gather_bytes, 0.0)),
-        _table(batch, row, gathers, expert, np.where(sharded, ranks.expert * gather_bytes, 0.0)),
+        _table(batch, row, collective, group, size / pieces)
+        for collective, group, size in (
+            (kind, dense, ranks.dense * bytes_per_grad),
+            (kind, expert, ranks.expert * bytes_per_grad),
+            (all_reduce, replicas, between),
+            (gathers, dense, np.where(sharded, ranks.dense * gather_bytes, 0.0)),
+            (gathers, expert, np.where(sharded, ranks.expert * gather_bytes, 0.0)))
     ]
 
 
@@ -145,7 +165,8 @@ def data_parallel_times(
     batch: Batch, ranks: Ranks, collective_s: list[Floats], optimizer_s: Floats
 ) -> DataParallelTimes:
     """Assign the measured-or-modelled seconds of :func:`collectives_of` to what they are."""
-    dense, expert, replica, gather, expert_gather = collective_s
+    pieces = calls_per_pass(batch, ranks)
+    dense, expert, replica, gather, expert_gather = (pieces * times for times in collective_s)
     row = ranks.row
     fsdp = batch.strategy.zero_stage[row] == 3
     per_microbatch = batch.strategy.zero_stage[row] >= 2

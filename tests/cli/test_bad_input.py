@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
+JOB_HEAD = "{model: llama-3-8b, cluster: dgx-h100, seq_len: 2048, global_batch_size: 64}"
 WIDE = "heads-divisible-by-tp"
 
 # name, flags, text appended to the job file, rules expected (None: the command line's own error)
@@ -48,31 +50,41 @@ CASES = [
     ("advice taken strictly", ["--tp", "16", "--pp", "1", "--strict"], "", ["tp-inside-node"]),
     ("three problems", ["--tp", "0", "--precision", "x", "--seq-len", "-1"], "",
      ["positive", "wrong-type", "positive"]),
-    ("typo in the GPU", [], "cluster: {base: dgx-h100, gpu: h1000}", ["known-gpu"]),
-    ("model as a list", [], "model: [1]", ["wrong-type"]),
-    ("wrong size in the model", [], "model: {base: llama-3-8b, num_layers: -1}", ["positive"]),
-    ("unknown key of the cluster", [], "cluster: {base: dgx-h100, gpuz: 8}", ["unknown-key"]),
     ("unknown key", [], "tensor_parallel: 2\n", ["unknown-key"]),
     ("two unknown keys", [], "tq: 2\n'\u200b': 1\n", ["unknown-key", "unknown-key"]),
     ("number as text", [], "ep: '2'\n", ["wrong-type"]),
-    ("number as key", [], "12: 3\n", ["unknown-key"]),
+    ("number as key", [], "12: 3\n", ["readable-file"]),
     ("switch as number", [], "sequence_parallel: 1\n", ["wrong-type"]),
     ("NaN in the file", [], "activation_offload: .nan\n", ["plain-json"]),
     ("date for a number", [], "vpp: 2026-01-01\n", ["plain-json"]),
     ("list for a number", [], "cp: [1, 2]\n", ["wrong-type"]),
-    ("broken YAML", [], "cp: [1, 2\n", ["yaml"]),
-    ("tab in YAML", [], "\tcp: 2\n", ["yaml"]),
-    ("object in YAML", [], "cp: !!python/object/apply:os.getcwd []\n", ["yaml"]),
+    ("broken YAML", [], "cp: [1, 2\n", ["readable-file"]),
+    ("tab in YAML", [], "\tcp: 2\n", ["readable-file"]),
+    ("object in YAML", [], "cp: !!python/object/apply:os.getcwd []\n", ["readable-file"]),
+    ("alias in YAML", [], "cp: &two 2\nep: *two\n", ["readable-file"]),
+    ("key given twice", [], "tp: 4\n", ["readable-file"]),
+]
+
+REPLACED = [
+    ("typo in the GPU", "cluster", {"base": "dgx-h100", "gpu": "h1000"}, "known-gpu"),
+    ("unknown key of the cluster", "cluster", {"base": "dgx-h100", "gpuz": 8}, "unknown-key"),
+    ("negative bandwidth", "cluster", {"base": "dgx-h100", "levels": {
+        "intra-node": {"bandwidth_bytes_per_s": -1.0}}}, "positive"),
+    ("model as a list", "model", [1], "wrong-type"),
+    ("wrong size in the model", "model", {"base": "llama-3-8b", "num_layers": -1}, "positive"),
+    ("text in the model", "model", {"base": "llama-3-8b", "num_layers": "many"}, "wrong-type"),
+    ("NaN in the model", "model", {"base": "llama-3-8b", "num_layers": float("nan")},
+     "plain-json"),
 ]
 
 FILES = [
     ("binary", b"\x00\xff\xfe\x80" * 10, "readable-file"),
     ("latin-1", "model: größe".encode("latin-1"), "readable-file"),
-    ("control characters", b"tp: 2\x01\n", "yaml"),
-    ("empty", b"", "job-is-mapping"),
-    ("list", b"- 1\n- 2\n", "job-is-mapping"),
-    ("plain word", b"hello", "job-is-mapping"),
-    ("deep nesting", b"[" * 3000, "yaml"),
+    ("control characters", b"tp: 2\x01\n", "readable-file"),
+    ("empty", b"", "readable-file"),
+    ("list", b"- 1\n- 2\n", "readable-file"),
+    ("plain word", b"hello", "readable-file"),
+    ("deep nesting", b"[" * 3000, "readable-file"),
 ]
 
 
@@ -85,6 +97,14 @@ def test_there_are_at_least_forty_distinct_cases():
 def test_wrong_setting_is_one_line(predict_time, job_file, flags, extra, rules):
     job_file.write_text(job_file.read_text() + extra, encoding="utf-8")
     _assert_wrong(predict_time("step", "--config", job_file, *flags), rules)
+
+
+@pytest.mark.parametrize(("key", "value", "rule"), [case[1:] for case in REPLACED],
+                         ids=[case[0] for case in REPLACED])
+def test_wrong_model_or_cluster_is_one_line(predict_time, job_file, key, value, rule):
+    settings = yaml.safe_load(JOB_HEAD) | {key: value}
+    job_file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    _assert_wrong(predict_time("step", "--config", job_file), [rule])
 
 
 @pytest.mark.parametrize(("content", "rule"), [case[1:] for case in FILES],

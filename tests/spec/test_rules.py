@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 from dataclasses import replace
 
 import pytest
@@ -215,3 +216,10 @@ def test_framework_defaults_are_legal_with_every_zero_stage(pair, framework):
 def _rules(check, pair) -> list[str]:
     job, strategy, _ = resolve(*pair)
     return [problem.rule for problem in check(job, strategy)]
+
+
+def test_checking_a_pair_takes_under_sixty_microseconds(pair):
+    """The best of ten runs: other work on the machine only ever adds time."""
+    job, strategy, _ = resolve(*pair(tp=4, pp=2, zero_stage=1, **MOE))
+    best_s = min(timeit.repeat(lambda: check_strategy(job, strategy), number=200, repeat=10)) / 200
+    assert best_s < 60e-6

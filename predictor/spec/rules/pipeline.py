@@ -129,9 +129,10 @@ def ends_leave_layers(job: TrainingJob, strategy: Strategy) -> Broken | None:
     left = _layers(job) - (first or 0) - (last or 0)
     if inner >= 0 and left >= inner and (inner > 0 or left == 0):
         return None
-    return Broken(f"num_layers_first_stage {first} and num_layers_last_stage {last} leave {left} "
-                  f"layers for {max(0, inner)} stages between them", "choose other counts",
-                  "num_layers_first_stage")
+    given = " and ".join(f"num_layers_{end}_stage {count}" for end, count in
+                         (("first", first), ("last", last)) if count is not None)
+    return Broken(f"{given}: {left} layers are left for {max(0, inner)} other stages",
+                  "choose other counts", "num_layers_first_stage")
 
 
 def inner_stages_alike(job: TrainingJob, strategy: Strategy) -> Broken | None:
