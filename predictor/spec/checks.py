@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from predictor.spec.errors import InputError, Problem
 
+STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+"""How pydantic parses a record: no unknown keys, no conversions, no NaN."""
+
 LARGEST = 2**50
 """No size, count or degree of a training job comes near; above it arithmetic is not trusted."""
 FASTEST = 1e18

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from predictor.spec.checks import FASTEST, LARGEST, Checks
+from predictor.spec.checks import FASTEST, LARGEST, STRICT, Checks
 from predictor.spec.vocabulary import LinkKind
 
 
@@ -20,7 +20,7 @@ class Gpu:
     A peak of 0 means that the hardware has no such units.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     name: str
     vendor: str = "nvidia"
@@ -58,7 +58,7 @@ class Gpu:
 class NodeGroup:
     """Nodes that are alike."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     gpu: Gpu
     gpus_per_node: int
@@ -80,7 +80,7 @@ class LinkLevel:
     HDR adapters is ``links=4, gpus_sharing=8, bandwidth_bytes_per_s=25e9``.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     name: str
     kind: LinkKind
@@ -115,7 +115,7 @@ class Cluster:
     One group and two levels (inside the scale-up domain, between domains) is the common case.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     name: str = "custom"
     groups: tuple[NodeGroup, ...]

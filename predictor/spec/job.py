@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from predictor.spec.checks import Checks
+from predictor.spec.checks import STRICT, Checks
 from predictor.spec.cluster import Cluster
 from predictor.spec.model import ModelConfig
 from predictor.spec.vocabulary import (
@@ -17,7 +17,7 @@ from predictor.spec.vocabulary import (
 class TrainingJob:
     """What is trained, on what, with which batch. A :class:`Strategy` says how it is spread."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     model: ModelConfig
     cluster: Cluster

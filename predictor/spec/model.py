@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from predictor.spec.checks import Checks
+from predictor.spec.checks import STRICT, Checks
 from predictor.spec.vocabulary import Normalization, PositionEmbedding
 
 
@@ -22,7 +22,7 @@ class ModelConfig:
         With one problem for each field that is out of range or disagrees with another.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     name: str = "custom"
     num_layers: int

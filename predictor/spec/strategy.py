@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from predictor.spec.checks import Checks
+from predictor.spec.checks import STRICT, Checks
 from predictor.spec.vocabulary import (
     CpCommType, CudaGraphs, Fp8Recipe, MoeDispatcher, Precision, Recompute, RecomputeModule,
     ReduceDtype, Schedule,
@@ -16,7 +16,7 @@ from predictor.spec.vocabulary import (
 class LayerOverride:
     """Run of layers that differ from the strategy's default."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     num_layers: int
     tp: int | None = None
@@ -32,7 +32,7 @@ class Strategy:
     ``dp`` is derived from the cluster; when it is given it must agree with it.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
 
     tp: int = 1
     pp: int = 1

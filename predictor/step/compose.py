@@ -52,6 +52,15 @@ class StepTimes:
     ranks: Ranks
     lowered: Lowered
     per_stage: StageTimes
+    work_s: Floats
+    """Shape (stages, 3): what the pipeline runs for one micro-batch: forward, backward and, in
+    zero-bubble schedules, weight gradients; exposed communication included."""
+    link_s: Floats
+    """One hop between neighbouring ranks."""
+    end_s: Floats
+    """Shape (ranks,): when each rank ends its last backward."""
+    shared_s: Floats
+    """Shape (ranks, 2): exposed data-parallel communication, then the optimizer."""
 
 
 def time_steps(batch: Batch, timer: Timer) -> StepTimes:
@@ -90,8 +99,8 @@ class _Composer:
         batch, ranks, stages = self.batch, self.ranks, self.stages
         forward, backward, weight = self._durations()
         link_s = self._links()
-        end_s = self._pipeline(forward.sum(axis=1), backward.sum(axis=1), weight.sum(axis=1),
-                               link_s)
+        work_s = self._split(forward.sum(axis=1), backward.sum(axis=1), weight.sum(axis=1))
+        end_s = self._pipeline(work_s, link_s)
         dp_s = self._exposed_data_parallel(forward, backward, weight)
         finish = end_s + dp_s + self.shared.optimizer_s
         order = np.lexsort((finish, ranks.row))
@@ -109,7 +118,9 @@ class _Composer:
             "overhead_s": columns["overhead"] + STEP_HOST_S}
         total = sum(breakdown.values())
         breakdown["overhead_s"] = breakdown["overhead_s"] + (step - total)
-        return StepTimes(step, breakdown, stages, ranks, self.lowered, self.per_stage)
+        shared_s = np.column_stack([dp_s, self.shared.optimizer_s])
+        return StepTimes(step, breakdown, stages, ranks, self.lowered, self.per_stage, work_s,
+                         link_s, end_s, shared_s)
 
     def _durations(self) -> tuple[Floats, Floats, Floats]:
         """Shape (stages, causes) with what FSDP adds to every micro-batch as a cause."""
@@ -150,8 +161,7 @@ class _Composer:
         across_s = self.timer.collectives(across, batch.networks)
         return (1 - crossing) * inside_s + crossing * across_s
 
-    def _pipeline(self, forward: Floats, backward: Floats, weight: Floats,
-                  link_s: Floats) -> Floats:
+    def _pipeline(self, work_s: Floats, link_s: Floats) -> Floats:
         """Return shape (ranks,): when each rank ends its last backward."""
         batch, strategy = self.batch, self.batch.strategy
         end_s = np.empty(len(self.ranks.row))
@@ -163,19 +173,19 @@ class _Composer:
             name = WORDS["schedule"][int(strategy.schedule[rows[0]])]
             at = first_stage[rows][:, None] + np.arange(pp * vpp)
             times = pipeline_times(
-                name, pp, vpp, batch.num_microbatches[rows], *self._split(
-                    name, forward[at], backward[at], weight[at]),
+                name, pp, vpp, batch.num_microbatches[rows], *np.moveaxis(work_s[at], 2, 0),
                 link_s[rows], strategy.overlap_p2p[rows] == 0)
             end_s[self.ranks.first_of_row[rows][:, None] + np.arange(pp)] = times.end_s
         return end_s
 
-    @staticmethod
-    def _split(name: str, forward: Floats, backward: Floats,
-               weight: Floats) -> tuple[Floats, Floats, Floats]:
-        """Only zero-bubble schedules run weight gradients apart from input gradients."""
-        if name.startswith("zb-"):
-            return forward, backward, weight
-        return forward, backward + weight, np.zeros_like(weight)
+    def _split(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
+        """Shape (stages, 3). Only zero-bubble schedules run weight gradients apart from input
+        gradients.
+        """
+        names = np.array(WORDS["schedule"])[self.batch.strategy.schedule[self.stages.row]]
+        apart = np.char.startswith(names, "zb-")
+        return np.column_stack([forward, np.where(apart, backward, backward + weight),
+                                np.where(apart, weight, 0.0)])
 
     def _busy(self, per_microbatch: Floats) -> Floats:
         """Shape (ranks, causes): work of a whole step."""
