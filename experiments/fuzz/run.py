@@ -60,9 +60,11 @@ anything = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4)
     | st.dictionaries(st.text(max_size=12), inner, max_size=4), max_leaves=12)
 names = st.sampled_from(sorted(KEYS)) | st.text(max_size=12)
+whole = st.just({"model": "llama-3-8b", "cluster": "dgx-h100", "seq_len": 2048,
+                 "global_batch_size": 64})
 known = st.fixed_dictionaries({"model": st.sampled_from(["llama-3-8b", "mixtral-8x7b"]) | anything,
                                "cluster": st.sampled_from(["dgx-h100", "gb200-nvl72"]) | anything})
-raw_jobs = st.builds(lambda base, more: {**base, **more}, known | st.just({}),
+raw_jobs = st.builds(lambda base, more: {**base, **more}, whole | known | st.just({}),
                      st.dictionaries(names, anything, max_size=8))
 
 
@@ -86,7 +88,7 @@ models = st.sampled_from(
     sliding_window=st.sampled_from([0, 512]), mtp_num_layers=st.integers(0, 1))
 clusters = st.sampled_from(["dgx-h100", "dgx-a100-80gb", "gb200-nvl72"]) | st.fixed_dictionaries(
     {"base": st.just("dgx-a100-80gb"), "gpus_per_node": power(8)})
-shaped_jobs = st.fixed_dictionaries(
+loose_jobs = st.fixed_dictionaries(
     {"model": models, "cluster": clusters, "nodes": power(64), "seq_len": power(65536),
      "global_batch_size": power(4096)},
     optional={
@@ -109,6 +111,27 @@ shaped_jobs = st.fixed_dictionaries(
         "account_for_embedding_in_split": st.booleans(),
         "account_for_loss_in_split": st.booleans(),
     })
+
+
+def tidy(job: dict[str, Any], dp: int, micro_batches: int) -> dict[str, Any]:
+    """Return the job with what most often makes one illegal put right."""
+    degrees = math.prod(job.get(name, 1) for name in ("tp", "pp", "cp"))
+    world = 2 ** math.ceil(math.log2(degrees * dp))
+    dropped = ["dp_shard", "vpp", "etp", "num_layers_first_stage", "schedule"]
+    if not isinstance(job["model"], str) or job["model"].startswith(("llama", "gpt")):
+        dropped += ["ep", "recompute_modules", "ep_overlap"]
+    if job.get("recompute") != "full":
+        dropped += ["recompute_num_layers"]
+    if job.get("recompute") != "selective":
+        dropped += ["recompute_modules"]
+    job = {name: value for name, value in job.items() if name not in dropped}
+    return job | {
+        "cluster": {"base": "dgx-h100", "gpus_per_node": min(8, world)},
+        "nodes": max(1, world // 8),
+        "global_batch_size": job.get("micro_batch_size", 1) * (world // degrees) * micro_batches}
+
+
+shaped_jobs = loose_jobs | st.builds(tidy, loose_jobs, power(16), power(64))
 
 
 def fuzz(jobs: st.SearchStrategy[dict[str, Any]], examples: int, number: int) -> dict[str, Any]:

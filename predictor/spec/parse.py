@@ -58,10 +58,11 @@ def load_yaml(text: str) -> object:
         When the text is not YAML, with the line and column.
     """
     try:
-        return yaml.load(text, Loader=Loader)
+        return yaml.load(text, Loader=Loader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = " ".join(str(error).split())
-        raise InputError.of("yaml", f"cannot read the file: {where}", "correct the syntax") from None
+        raise InputError.of(
+            "yaml", f"cannot read the text: {where}", "correct the syntax") from None
 
 
 def _problems(error: ValidationError) -> list[Problem]:

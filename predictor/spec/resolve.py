@@ -32,7 +32,7 @@ FRAMEWORKS: dict[str, FrameworkDefaults] = {
         "Megatron-LM training/arguments.py"),
     "megatron-deepspeed": FrameworkDefaults(
         "megatron-fused", {"bf16": "fp32", "*": "fp16"}, False, False, False,
-        "Megatron-DeepSpeed arguments.py; deepspeed/runtime/pipe/engine.py reduces after the flush"),
+        "Megatron-DeepSpeed arguments.py; DeepSpeed pipe/engine.py reduces after the flush"),
     "nemo": FrameworkDefaults(
         "transformer-engine", _MEGATRON_REDUCE, True, True, True,
         "NeMo and Megatron-Bridge pretraining recipes"),
@@ -48,6 +48,11 @@ FRAMEWORKS: dict[str, FrameworkDefaults] = {
     "nanotron": FrameworkDefaults("megatron-fused", {"*": "fp32"}, True, False, True,
                                   "nanotron config/parallelism_config.py"),
 }
+
+SPLITS_EXPERTS = frozenset({"megatron", "megatron-deepspeed"})
+"""Frameworks that split experts like other matrices unless told otherwise (Megatron-Core
+model_parallel_config.py); the recipes of Megatron-Bridge and NeMo set
+expert_tensor_parallel_size 1, as do torchtitan's configurations."""
 
 
 def resolve(job: TrainingJob, strategy: Strategy) -> tuple[TrainingJob, Strategy, dict[str, Any]]:
@@ -65,7 +70,8 @@ def resolve(job: TrainingJob, strategy: Strategy) -> tuple[TrainingJob, Strategy
 
     changes: dict[str, Any] = {}
     fill("schedule", "interleaved-1f1b" if strategy.vpp > 1 else "1f1b")
-    fill("sequence_parallel", defaults.sequence_parallel and strategy.tp > 1)
+    sequence = defaults.sequence_parallel or strategy.tp_comm_overlap  # overlap needs it
+    fill("sequence_parallel", bool(sequence) and strategy.tp > 1)
     fill("grad_reduce_dtype", _reduce_dtype(defaults, strategy))
     fill("overlap_grad_reduce", defaults.overlap_grad_reduce or strategy.zero_stage == 3)
     overlaps = changes.get("overlap_grad_reduce", strategy.overlap_grad_reduce)
@@ -73,7 +79,8 @@ def resolve(job: TrainingJob, strategy: Strategy) -> tuple[TrainingJob, Strategy
     fill("overlap_param_gather", gathers or strategy.zero_stage == 3)
     fill("tp_comm_overlap", False)
     fill("overlap_p2p", strategy.vpp > 1)
-    fill("etp", strategy.tp if job.model.num_experts else 1)
+    splits = job.model.num_experts > 0 and job.framework in SPLITS_EXPERTS
+    fill("etp", strategy.tp if splits else 1)
     if strategy.dp is None:
         replicas = job.cluster.num_gpus // (strategy.tp * strategy.pp * strategy.cp)
         changes["dp"] = max(1, replicas)

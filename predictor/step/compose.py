@@ -172,9 +172,10 @@ class _Composer:
             pp, vpp = int(strategy.pp[rows[0]]), int(strategy.vpp[rows[0]])
             name = WORDS["schedule"][int(strategy.schedule[rows[0]])]
             at = first_stage[rows][:, None] + np.arange(pp * vpp)
+            work = work_s[at]
             times = pipeline_times(
-                name, pp, vpp, batch.num_microbatches[rows], *np.moveaxis(work_s[at], 2, 0),
-                link_s[rows], strategy.overlap_p2p[rows] == 0)
+                name, pp, vpp, batch.num_microbatches[rows], work[..., 0], work[..., 1],
+                work[..., 2], link_s[rows], strategy.overlap_p2p[rows] == 0)
             end_s[self.ranks.first_of_row[rows][:, None] + np.arange(pp)] = times.end_s
         return end_s
 

@@ -66,6 +66,7 @@ def test_output_writes_the_document_and_text_is_still_printed(predict_time, job_
 
 def test_explain_input_tells_where_every_setting_comes_from(predict_time, job_file):
     out = predict_time("step", "--config", job_file, "--cp", "2", "--explain-input").out
+    out = out.split("\n\n")[0]
     origins = {line.split()[0]: " ".join(line.split()[2:]) for line in out.splitlines()
                if line.startswith("  ") and len(line.split()) > 2}
     assert origins["cp"] == "flag"
@@ -128,3 +129,9 @@ def test_the_input_of_a_document_is_a_job_file(predict_time, job_file, tmp_path)
 def test_build_needs_no_file(job_file):
     job, strategy = build(read_settings(str(job_file)))
     assert (job.cluster.num_gpus, strategy.tp) == (16, 2)
+
+
+def test_trace_is_written(predict_time, job_file, tmp_path):
+    target = tmp_path / "trace.json"
+    assert predict_time("step", "--config", job_file, "--trace", target).code == 0
+    assert len(json.loads(target.read_text())["traceEvents"]) > 10

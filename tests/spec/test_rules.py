@@ -132,6 +132,12 @@ CASES = [
     ("activation-offload-alone", {"activation_offload": 0.5, "recompute": "full"},
      {"activation_offload": 0.5}),
     ("one-setting-for-all-layers", {"layer_overrides": (LayerOverride(num_layers=2, tp=1),)}, {}),
+    ("layers-within-reach", {"num_layers": 10_001}, {"num_layers": 10_000}),
+    ("sizes-within-reach", {"vocab_size": 2**24 + 1}, {"vocab_size": 2**24}),
+    ("tokens-within-reach", {"micro_batch_size": 8, "seq_len": 2**26, "global_batch_size": 256},
+     {"micro_batch_size": 4, "seq_len": 2**26, "global_batch_size": 256}),
+    ("stages-within-reach", {"num_layers": 512, "pp": 32, "vpp": 16},
+     {"num_layers": 512, "pp": 32, "vpp": 8}),
 ]
 
 ADVICE = [

@@ -1,0 +1,129 @@
+"""Reads a table of measured training steps into jobs and strategies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predictor.datasets.cells import flag_of, integer_of, is_blank, text_of
+from predictor.datasets.frameworks import framework_of
+from predictor.datasets.interconnect import cluster_of, gpu_of
+from predictor.datasets.row import Reading, Row, configuration
+from predictor.datasets.steps_model import preset, read_model, with_window
+from predictor.datasets.steps_strategy import read_strategy
+from predictor.datasets.tables import read_table
+from predictor.spec.cluster import Gpu
+from predictor.spec.errors import InputError, Problem
+from predictor.spec.job import TrainingJob
+from predictor.spec.strategy import Strategy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LORA_RANK = re.compile(r"\br(?:ank)?\s*=?\s*(\d+)\b")
+_TRAINED_KERNELS = frozenset({"megatron", "megatron-deepspeed", "nemo", "libai", "nanotron"})
+DEFAULT_LORA_RANK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """Rows that could be read, and why the others could not."""
+
+    jobs: tuple[TrainingJob, ...]
+    strategies: tuple[Strategy, ...]
+    row_index: tuple[Any, ...]
+    """Index labels in ``frame`` of the rows that were read, in order."""
+    refused: tuple[tuple[Hashable, tuple[Problem, ...]], ...]
+    """Index label of each refused row, with everything wrong with it."""
+    assumed: tuple[dict[str, Any], ...]
+    """Per row that was read: what no cell states."""
+    frame: pd.DataFrame
+
+
+def read_steps(source: str | Path | pd.DataFrame) -> StepRows:
+    """Return the jobs and strategies of a steps table (CSV, parquet or a frame).
+
+    Raises
+    ------
+    InputError
+        When the table cannot be read at all.
+    """
+    frame = read_table(source)
+    jobs, strategies, index, refused, assumed = [], [], [], [], []
+    columns = [str(name) for name in frame.columns]
+    for label, values in zip(frame.index, zip(*(frame[name] for name in frame.columns),
+                                              strict=True), strict=True):
+        row = configuration(dict(zip(columns, values, strict=True)))
+        try:
+            job, strategy, filled = read_row(row)
+        except InputError as error:
+            refused.append((label, error.problems))
+            continue
+        jobs.append(job)
+        strategies.append(strategy)
+        index.append(label)
+        assumed.append(filled)
+    return StepRows(tuple(jobs), tuple(strategies), tuple(index), tuple(refused), tuple(assumed),
+                    frame)
+
+
+def read_row(row: Row) -> tuple[TrainingJob, Strategy, dict[str, Any]]:
+    """Return job, strategy and what was assumed of one row's configuration.
+
+    Raises
+    ------
+    InputError
+        Naming the field that is missing or not understood.
+    """
+    reading = Reading()
+    for column in ("gpu", "num_gpus", "seq_len", "global_batch"):
+        if is_blank(row.get(column)):
+            raise reading.missing(column)
+    num_gpus = integer_of(row["num_gpus"]) or 0
+    cluster = cluster_of(text_of(row["gpu"]), num_gpus, integer_of(row.get("gpus_per_node")),
+                         text_of(row.get("interconnect_inter")))
+    if is_blank(row.get("interconnect_inter")):
+        reading.assume("interconnect_inter", cluster.name, "usual server of this GPU")
+    model = with_window(read_model(row, reading), preset(text_of(row.get("model_name"))))
+    strategy = read_strategy(row, gpu_of(text_of(row["gpu"])), num_gpus, reading)
+    framework, recognised = framework_of(text_of(row.get("framework")))
+    if not recognised:
+        reading.assume("framework", framework, "not named")
+    workload, rank = _workload(row, reading)
+    job = _job((
+        ("model", model), ("cluster", cluster), ("seq_len", integer_of(row["seq_len"])),
+        ("global_batch_size", integer_of(row["global_batch"])), ("framework", framework),
+        ("attention_backend", _attention(row, framework, cluster.gpu, reading)),
+        ("workload", workload), ("lora_rank", rank)))
+    return job, strategy, reading.assumed
+
+
+@lru_cache(maxsize=16384)
+def _job(fields: tuple[tuple[str, Any], ...]) -> TrainingJob:
+    return TrainingJob(**dict(fields))
+
+
+def _attention(row: Row, framework: str, gpu: Gpu, reading: Reading) -> str:
+    """Flash where the row says so, or says nothing on hardware that has it."""
+    text = text_of(row.get("flash_attention")).lower()
+    stated = flag_of(text)
+    unfused = "fused-softmax" if framework in _TRAINED_KERNELS else "eager"
+    if stated is None and not text.startswith(("sdpa", "flash", "cudnn")):
+        has_flash = gpu.architecture not in ("pascal", "volta", "turing")
+        reading.assume("attention_backend", "flash" if has_flash else unfused, "blank")
+        return "flash" if has_flash else unfused
+    return unfused if stated is False else "flash"
+
+
+def _workload(row: Row, reading: Reading) -> tuple[str, int]:
+    text = text_of(row.get("workload")).lower()
+    if text.startswith("lora"):
+        found = _LORA_RANK.search(text_of(row.get("model_name")).lower())
+        if found is None:
+            reading.assume("lora_rank", DEFAULT_LORA_RANK, "not stated")
+        return "lora", int(found.group(1)) if found else DEFAULT_LORA_RANK
+    return ("sft" if text.startswith("sft") else "pretrain"), 0
