@@ -47,7 +47,7 @@ def measure() -> tuple[dict[str, object], pd.DataFrame]:
     read = read_steps(REFERENCE / "steps" / "published_steps.csv")
     found = predict_steps(read.jobs, read.strategies)
     seconds = time.perf_counter() - began
-    frame = read.frame.loc[read.row_index].copy()
+    frame = read.frame.loc[list(read.row_index)].copy()
     frame["predicted"] = found.step_time_s
     for name, column in found.breakdown.items():
         frame[name] = column

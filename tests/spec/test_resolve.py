@@ -46,6 +46,15 @@ def test_experts_take_the_tensor_degree(pair):
     assert resolve(*pair(tp=4))[1].etp == 1
 
 
+def test_nemo_recipes_keep_experts_whole(pair):
+    moe = {"num_experts": 8, "moe_router_topk": 2}
+    assert resolve(*pair(tp=4, framework="nemo", **moe))[1].etp == 1
+
+
+def test_overlapping_tensor_parallel_communication_implies_sequence_parallel(pair):
+    assert resolve(*pair(tp=4, tp_comm_overlap=True))[1].sequence_parallel is True
+
+
 def test_sequence_parallel_needs_tp_to_be_a_default(pair):
     assert resolve(*pair(framework="nemo", tp=2))[1].sequence_parallel is True
     assert resolve(*pair(framework="nemo"))[1].sequence_parallel is False

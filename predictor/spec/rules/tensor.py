@@ -115,7 +115,7 @@ def sequence_divisible_by_tp(job: TrainingJob, strategy: Strategy) -> Broken | N
 
 def tp_overlap_needs_sequence_parallel(job: TrainingJob, strategy: Strategy) -> Broken | None:
     """Megatron training/arguments.py: tp_comm_overlap splits what sequence parallelism gathers."""
-    if not strategy.tp_comm_overlap or strategy.sequence_parallel:
+    if not strategy.tp_comm_overlap or strategy.sequence_parallel or strategy.tp == 1:
         return None
     return Broken("tp_comm_overlap needs sequence_parallel",
                   "turn sequence_parallel on or tp_comm_overlap off", "tp_comm_overlap")
