@@ -8,15 +8,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.pipeline.graph import NONE, Graph, build_graph
-from predictor.pipeline.orders import Work
+from predictor.pipeline.graph import Graph, build_graph
 from predictor.pipeline.registry import SCHEDULES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-JUMP_ABOVE = 6
+JUMP_ABOVE = 3
 """Rounds of pp micro-batches that are always simulated; later ones repeat."""
 SAME = 1e-12
 
@@ -97,5 +96,3 @@ def action_ends(graph: Graph, work_s: Floats, link_s: Floats, blocking: Bools) -
 def _graph(schedule: str, pp: int, vpp: int, count: int) -> Graph:
     return build_graph(SCHEDULES[schedule](pp, vpp, count), pp, vpp)
 
-
-assert NONE == -1 and Work.F == 0

@@ -2,47 +2,63 @@
 
 from __future__ import annotations
 
-from predictor.pipeline.orders import Action, Order, Work
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from predictor.pipeline.orders import Order, Work
+
 
 
 def zb_h1(pp: int, vpp: int, num_microbatches: int) -> Order:
-    """1F1B whose weight gradients wait until the rank would idle; memory of 1F1B (section 2.2)."""
-    return _handcrafted(pp, num_microbatches, extra=0)
+    """1F1B whose weight gradients wait until a rank would idle (section 2.2).
+
+    No rank keeps more micro-batches than 1F1B's first does.
+    """
+    return _list_schedule(pp, num_microbatches, window=lambda rank: pp - rank, kept=pp)
 
 
 def zb_2p(pp: int, vpp: int, num_microbatches: int) -> Order:
-    """Twice the warm-up of 1F1B: no bubble when F = B = W (section 2.2, ZB-H2)."""
-    return _handcrafted(pp, num_microbatches, extra=1)
+    """Twice the warm-up and memory of 1F1B; no bubble when F = B = W (section 2.2, ZB-H2)."""
+    return _list_schedule(pp, num_microbatches, window=lambda rank: 2 * (pp - rank) - 1,
+                          kept=2 * pp - 1)
 
 
-def _handcrafted(pp: int, m: int, extra: int) -> Order:
-    """List-schedule one unit of time after another: B first, then F within the memory, then W."""
-    limit = [(pp - rank) if not extra else min(2 * pp - 1, 2 * (pp - rank) - 1)
-             for rank in range(pp)]
-    done: dict[tuple[Work, int, int], int] = {}
-    counts = [{work: 0 for work in Work} for _ in range(pp)]
-    order: list[list[Action]] = [[] for _ in range(pp)]
-    clock = 0
-    while any(counts[rank][Work.W] < m for rank in range(pp)):
-        for rank in range(pp):
-            work = _choose(rank, pp, m, clock, limit[rank], counts[rank], done)
+@dataclass(slots=True)
+class _Rank:
+    """Progress of one rank while the order is made."""
+
+    window: int
+    """Forwards that may run ahead of backwards."""
+    kept: int
+    """Micro-batches whose activations fit."""
+    done: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """Passes so far, by kind of work."""
+    order: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def choose(self, count: int, forwards_there: int, backwards_there: int) -> Work | None:
+        """Return the next pass: backward first, then forward, then a waiting weight gradient."""
+        forward, backward, weight = self.done
+        if backward < min(forward, backwards_there):
+            return Work.B
+        if forward < min(count, forwards_there) and forward - backward < self.window \
+                and forward - weight < self.kept:
+            return Work.F
+        return Work.W if weight < backward else None
+
+
+def _list_schedule(pp: int, count: int, *, window: Callable[[int], int], kept: int) -> Order:
+    """Run one pass per rank and tick, all passes taking one tick."""
+    ranks = [_Rank(window(rank), kept) for rank in range(pp)]
+    while any(rank.done[Work.W] < count for rank in ranks):
+        before = [tuple(rank.done) for rank in ranks]
+        for place, rank in enumerate(ranks):
+            forwards = count if place == 0 else before[place - 1][Work.F]
+            last = place == pp - 1
+            backwards = before[place][Work.F] if last else before[place + 1][Work.B]
+            work = rank.choose(count, forwards, backwards)
             if work is not None:
-                order[rank].append(Action(work, 0, counts[rank][work]))
-                done[(work, rank, counts[rank][work])] = clock + 1
-                counts[rank][work] += 1
-        clock += 1
-    return tuple(tuple(actions) for actions in order)
-
-
-def _choose(rank: int, pp: int, m: int, clock: int, limit: int, counts: dict[Work, int],
-            done: dict[tuple[Work, int, int], int]) -> Work | None:
-    f, b, w = counts[Work.F], counts[Work.B], counts[Work.W]
-
-    def ready(work: Work, at: int, microbatch: int) -> bool:
-        return done.get((work, at, microbatch), clock + 1) <= clock
-
-    if b < f and (ready(Work.F, rank, b) if rank == pp - 1 else ready(Work.B, rank + 1, b)):
-        return Work.B
-    if f < m and f - w < limit and (rank == 0 or ready(Work.F, rank - 1, f)):
-        return Work.F
-    return Work.W if w < b else None
+                rank.order.append((work, 0, rank.done[work]))
+                rank.done[work] += 1
+    return np.array([rank.order for rank in ranks], dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predictor.spec.job import TrainingJob
 from predictor.spec.model import ModelConfig
-from predictor.spec.rules.rule import ALL, MEGATRON_CORE, Broken, Rule
+from predictor.spec.rules.rule import ALL, Broken, Rule
 from predictor.spec.strategy import Strategy
 
 
@@ -131,5 +131,5 @@ RULES = (
     Rule(mamba_divisible_by_tp),
     Rule(sequence_parallel_needs_tp),
     Rule(sequence_divisible_by_tp),
-    Rule(tp_overlap_needs_sequence_parallel, MEGATRON_CORE),
+    Rule(tp_overlap_needs_sequence_parallel, ALL & {"megatron"}),  # NeMo switches it off itself
 )
