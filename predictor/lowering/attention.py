@@ -7,7 +7,9 @@ import numpy as np
 from predictor.lowering.batch import code
 from predictor.lowering.emitter import Emitter, module_mask
 from predictor.lowering.parts import Part
-from predictor.lowering.shapes import Shapes, causal_share, is_word
+from predictor.lowering.shapes import (
+    Shapes, causal_share, is_word, local_groups, local_heads,
+)
 from predictor.lowering.tables import CollectiveKind, Floats, KernelKind, Phase, Stream
 from predictor.lowering.tensor_parallel import enter_block, leave_block
 
@@ -26,22 +28,10 @@ def emit_attention(emitter: Emitter, part: Part, shapes: Shapes) -> None:
     _core(emitter, part, shapes)
     _context_parallel(emitter, part, shapes)
     model = emitter.batch.model
-    width = np.where(latent > 0, model.v_head_dim, model.head_dim) * local_heads(emitter)
+    width = np.where(latent > 0, model.v_head_dim, model.head_dim) * local_heads(emitter.batch)
     emitter.linear(part, m=shapes.tokens, n=shapes.hidden, k=width)
     leave_block(emitter, part, shapes)
     emit_residual(emitter, part, shapes)
-
-
-def local_heads(emitter: Emitter) -> Floats:
-    """Attention heads of one tensor-parallel rank."""
-    batch = emitter.batch
-    return np.maximum(1.0, batch.model.num_attention_heads / batch.strategy.tp)
-
-
-def local_groups(emitter: Emitter) -> Floats:
-    """Key/value heads of one tensor-parallel rank, copied where there are fewer than ranks."""
-    batch = emitter.batch
-    return np.maximum(1.0, batch.model.num_query_groups / batch.strategy.tp)
 
 
 def emit_norm(
@@ -69,7 +59,7 @@ def emit_residual(emitter: Emitter, part: Part, shapes: Shapes) -> None:
 
 def _plain_projections(emitter: Emitter, part: Part, shapes: Shapes, count: Floats) -> None:
     head_dim = emitter.batch.model.head_dim.astype(float)
-    heads, groups = local_heads(emitter), local_groups(emitter)
+    heads, groups = local_heads(emitter.batch), local_groups(emitter.batch)
     if part == Part.CROSS_ATTENTION:
         source = Shapes.of(emitter.batch, encoder=True)
         emitter.linear(part, m=shapes.tokens, n=heads * head_dim, k=shapes.hidden, count=count)
@@ -84,7 +74,7 @@ def _latent_projections(emitter: Emitter, part: Part, shapes: Shapes, count: Flo
     """Multi-latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): down projections are
     held by every tensor-parallel rank and run on its share of the sequence."""
     model = emitter.batch.model
-    heads = local_heads(emitter)
+    heads = local_heads(emitter.batch)
     query = heads * (model.qk_nope_head_dim + model.qk_rope_head_dim)
     up = module_mask("mla_up_proj")
     compressed = count * (model.q_lora_rank > 0)
@@ -111,7 +101,7 @@ def _rope(emitter: Emitter, part: Part, shapes: Shapes) -> None:
     model, flavour = emitter.batch.model, emitter.flavour
     rotary = is_word(model.position_embedding, "position_embedding", "rope").astype(float)
     width = np.where(model.kv_lora_rank > 0, model.qk_rope_head_dim, model.head_dim)
-    elements = shapes.tokens * (local_heads(emitter) + local_groups(emitter)) * width
+    elements = shapes.tokens * (local_heads(emitter.batch) + local_groups(emitter.batch)) * width
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         emitter.memory(KernelKind.ELEMENTWISE, part, phase, elements=elements,
                        accesses=flavour.rope_f, launches=flavour.rope_launches, count=rotary)
@@ -147,8 +137,8 @@ def _flash(
 ) -> None:
     """Fused attention: 4 FLOP per score and head width forward, 10 backward (FlashAttention-2,
     arXiv 2307.08691: five products instead of two)."""
-    pairs = shapes.samples * local_heads(emitter)
-    groups = shapes.samples * local_groups(emitter)
+    pairs = shapes.samples * local_heads(emitter.batch)
+    groups = shapes.samples * local_groups(emitter.batch)
     scores = pairs * shapes.local_len * keys * share
     row_bytes = emitter.element_bytes * head_dim
     traffic = row_bytes * 2 * (pairs * shapes.local_len + groups * keys)
@@ -164,7 +154,7 @@ def _unfused(
     emitter: Emitter, part: Part, shapes: Shapes, *, keys: Floats, head_dim: Floats, count: Floats
 ) -> None:
     """Scores, masked softmax with dropout, context: the whole score matrix in memory."""
-    pairs = shapes.samples * local_heads(emitter)
+    pairs = shapes.samples * local_heads(emitter.batch)
     score = shapes.local_len, keys, head_dim
     context = shapes.local_len, head_dim, keys
     for phase, products in ((Phase.FORWARD, (score, context)),
@@ -196,9 +186,9 @@ def _context_parallel(emitter: Emitter, part: Part, shapes: Shapes) -> None:
     latent = model.kv_lora_rank > 0
     key_width = np.where(latent, model.qk_nope_head_dim + model.qk_rope_head_dim, model.head_dim)
     value_width = np.where(latent, model.v_head_dim, model.head_dim)
-    held = np.where(latent, local_heads(emitter), local_groups(emitter))
+    held = np.where(latent, local_heads(emitter.batch), local_groups(emitter.batch))
     keys_values = emitter.element_bytes * shapes.tokens * held * (key_width + value_width)
-    queries = emitter.element_bytes * shapes.tokens * local_heads(emitter) * (
+    queries = emitter.element_bytes * shapes.tokens * local_heads(emitter.batch) * (
         key_width + value_width)
     ring = is_word(strategy.cp_comm_type, "cp_comm_type", "p2p").astype(float)
     gather = is_word(strategy.cp_comm_type, "cp_comm_type", "all_gather").astype(float)

@@ -50,6 +50,16 @@ class Shapes:
             tensor=tensor_group(batch), context=context_group(batch))
 
 
+def local_heads(batch: Batch) -> Floats:
+    """Attention heads of one tensor-parallel rank, shape (rows,)."""
+    return np.maximum(1.0, batch.model.num_attention_heads / batch.strategy.tp)
+
+
+def local_groups(batch: Batch) -> Floats:
+    """Key/value heads of one tensor-parallel rank, copied where there are fewer than ranks."""
+    return np.maximum(1.0, batch.model.num_query_groups / batch.strategy.tp)
+
+
 def causal_share(queries: Floats, keys: Floats, window: Floats, causal: Floats) -> Floats:
     """Share of a (queries, keys) score matrix that is computed.
 

@@ -37,22 +37,35 @@ def one_f_one_b(pp: int, vpp: int, num_microbatches: int) -> Order:
 
 
 def interleaved(pp: int, vpp: int, num_microbatches: int) -> Order:
-    """Chunks take turns in groups of pp micro-batches (Narayanan et al., arXiv 2104.04473).
+    """Chunks take turns in groups of pp micro-batches (Narayanan et al., arXiv 2104.04473), or of
+    more when pp does not divide them.
 
-    The warm-up of rank r is 2 (pp - r - 1) + (vpp - 1) pp passes, as in Megatron-Core
+    The warm-up of rank r is 2 (pp - r - 1) + (vpp - 1) x group size, as in Megatron-Core
     schedules.py.
     """
     if vpp == 1:
         return one_f_one_b(pp, vpp, num_microbatches)
-    forward, backward = _passes(pp, vpp, num_microbatches)
-    return np.stack([_woven(forward, backward, 2 * (pp - rank - 1) + (vpp - 1) * pp)
+    size = _group_size(pp, num_microbatches)
+    forward, backward = _passes(size, vpp, num_microbatches)
+    return np.stack([_woven(forward, backward, 2 * (pp - rank - 1) + (vpp - 1) * size)
                      for rank in range(pp)])
 
 
-def _passes(pp: int, vpp: int, num_microbatches: int) -> tuple[Order, Order]:
-    """Return all forwards and all backwards of one rank in sequence, each (actions, 3)."""
+def _group_size(pp: int, num_microbatches: int) -> int:
+    """Smallest microbatch_group_size_per_vp_stage that Megatron-Core schedules.py accepts: what is
+    left over is nothing or fills the pipeline, else ranks would wait for each other.
+    """
+    sizes = range(pp, num_microbatches + 1)
+    return next((n for n in sizes if num_microbatches % n == 0 or num_microbatches % n >= pp), pp)
+
+
+def _passes(size: int, vpp: int, num_microbatches: int) -> tuple[Order, Order]:
+    """Return all forwards and all backwards of one rank in sequence, each (actions, 3).
+
+    Chunks take turns in groups of ``size`` micro-batches.
+    """
     microbatch = np.arange(num_microbatches)
-    group = np.repeat(microbatch // pp, vpp) if vpp > 1 else microbatch
+    group = np.repeat(microbatch // size, vpp) if vpp > 1 else microbatch
     chunk = np.tile(np.arange(vpp), num_microbatches)
     passed = np.repeat(microbatch, vpp)
     sequence = np.lexsort((passed, chunk, group))

@@ -1,0 +1,30 @@
+"""Micro-batches whose activations every stage holds when its rank holds most."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from predictor.lowering.batch import Batch, code
+from predictor.lowering.parts import Stages
+from predictor.lowering.tables import Floats
+
+
+def held_microbatches(batch: Batch, stages: Stages) -> Floats:
+    """Return shape (stages,): micro-batches of the stage in flight at the rank's peak.
+
+    1F1B: pp - rank; GPipe: all; ZB-2P: about twice 1F1B; interleaved: Megatron-Core's warm-up of
+    (vpp - 1) pp + 2 (pp - rank - 1) + 1 passes, which fill the chunks in turn, pp at a time.
+    Never more than there are.
+    """
+    strategy, row = batch.strategy, stages.row
+    pp, vpp, schedule = strategy.pp[row], strategy.vpp[row], strategy.schedule[row]
+    count = batch.num_microbatches[row]
+    behind = pp - stages.rank
+    plain = np.select(
+        [schedule == code("schedule", "gpipe"), schedule == code("schedule", "zb-2p")],
+        [count, 2 * behind - 1], behind)
+    warm = (vpp - 1) * pp + 2 * (behind - 1) + 1
+    beyond = np.maximum(warm - vpp * pp, 0)
+    filled = np.clip(warm - stages.chunk * pp, 0, pp) + np.where(stages.chunk == 0, beyond, 0)
+    held = np.where(vpp > 1, filled, plain)
+    return np.asarray(np.minimum(held, count), dtype=float)
