@@ -21,8 +21,13 @@ MASK_BYTES = 1.0
 """A dropout mask keeps one byte per element."""
 LOSS_SAVED_BYTES = 4.0
 """Per logit: the softmax in fp32 that backward needs (Megatron-LM cross_entropy.py)."""
-LOSS_WORKING_BYTES = 4.0
-"""Per logit, while the loss runs: 16-bit logits and the copy that becomes their gradient."""
+FUSED_LOSS_BYTES = 4.0
+"""Per logit while a fused loss runs: 16-bit logits and the gradient that replaces them."""
+PLAIN_LOSS_BYTES = 12.0
+"""Per logit while a loss made of single operations runs: 16-bit logits, their fp32 copy, the
+exponentials and the fp32 gradient before it is cast back."""
+FUSED_LOSS = ("nemo", "torchtitan", "maxtext")
+"""Frameworks whose recipes fuse the loss; Megatron-LM leaves cross_entropy_loss_fusion off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,5 +168,6 @@ class _Tensors:
         """Final norm, logits and loss."""
         logits = self.shapes.tokens * self.batch.padded_vocab / self.shapes.tp
         saved = 2 * self.stream + LOSS_SAVED_BYTES * logits
-        return saved, LOSS_WORKING_BYTES * logits + self.gathered
+        fused = np.isin(self.batch.job.framework, [code("framework", name) for name in FUSED_LOSS])
+        return saved, np.where(fused, FUSED_LOSS_BYTES, PLAIN_LOSS_BYTES) * logits + self.gathered
 
