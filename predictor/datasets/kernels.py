@@ -201,14 +201,14 @@ class _Columns:
         names = parts[0]
         stacked = {name: np.concatenate([part[name] for part in parts]) for name in names}
         measurement = stacked.pop("measurement").astype(np.int64)
-        whole = ("kind", "phase", "dtype", "device")
+        whole = ("kind", "phase", "dtype", "device", "portable")
         return KernelTable(**{name: column.astype(np.int64) if name in whole else column
                               for name, column in stacked.items()}), measurement
 
     def _shared(self, rows: Ints, at: Ints, **columns: Floats | Ints | float) -> dict[str, Any]:
         shape = (len(at),)
         filled = {"measurement": at, "dtype": self.dtype[rows[at]], "device": self.device[rows[at]],
-                  "causal": 1.0, "flops": 0.0, "launches": 1.0} | columns
+                  "causal": 1.0, "flops": 0.0, "launches": 1.0, "portable": 0.0} | columns
         return {name: np.broadcast_to(np.asarray(value, dtype=np.float64), shape)
                 for name, value in sorted(filled.items())}
 

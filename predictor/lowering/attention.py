@@ -147,7 +147,8 @@ def _flash(
             KernelKind.ATTENTION, part, phase, dtype=emitter.base_dtype, batch=pairs,
             m=shapes.local_len, n=keys, k=head_dim, causal=share,
             flops=flops * scores * head_dim, bytes=passes * traffic, count=count, module=CORE,
-            launches=1.0 if phase == Phase.FORWARD else 2.0)
+            launches=1.0 if phase == Phase.FORWARD else 2.0,
+            portable=emitter.flavour.portable_attention)
 
 
 def _unfused(

@@ -159,9 +159,9 @@ def module_mask(*modules: str) -> int:
 
 
 _KERNEL_COLUMNS = ("kind", "dtype", "device", "batch", "m", "n", "k", "causal", "flops", "bytes",
-                   "launches")
+                   "launches", "portable")
 _KERNEL_DEFAULTS = {"batch": 1.0, "m": 0.0, "n": 0.0, "k": 0.0, "causal": 1.0, "flops": 0.0,
-                    "bytes": 0.0, "launches": 1.0}
+                    "bytes": 0.0, "launches": 1.0, "portable": 0.0}
 _COLLECTIVE_COLUMNS = ("kind", "network", "bytes", "group_size", "ranks_per_domain", "domains",
                        "stride", "concurrent")
 
@@ -242,7 +242,7 @@ def kernel_table(emitter: Emitter) -> tuple[KernelTable, Incidence]:
     values = np.column_stack([values, kernel_phase])
     values, incidence = _deduplicate(values, incidence)
     columns = dict(zip((*_KERNEL_COLUMNS, "phase"), values.T, strict=True))
-    whole = ("kind", "phase", "dtype", "device")
+    whole = ("kind", "phase", "dtype", "device", "portable")
     return KernelTable(**{name: column.astype(np.int64) if name in whole else column
                           for name, column in columns.items()}), incidence
 

@@ -41,6 +41,8 @@ class Flavour:
     loss_launches: float
     wgrad_accumulates: float
     """1 when the weight-gradient GEMM adds into the main gradient itself."""
+    portable_attention: float
+    """1 where fused attention is FlashAttention-2 or Triton's, 0 where cuDNN's or the newest."""
     host_forward_s: float
     """Host time per launch in forward: Python, dispatcher, autograd graph, launch."""
     host_backward_s: float
@@ -51,25 +53,25 @@ FLAVOURS: dict[str, Flavour] = {
         norm_f=2, norm_b=4, norm_launches=1, rope_f=2, rope_launches=2,
         activation_f=2, activation_b=3, gated_f=3, gated_b=5, activation_launches=1,
         residual_f=3, residual_b=2, residual_launches=1,
-        loss_bytes_f=14, loss_bytes_b=6, loss_launches=6, wgrad_accumulates=1,
+        loss_bytes_f=14, loss_bytes_b=6, loss_launches=6, wgrad_accumulates=1, portable_attention=0,
         host_forward_s=85e-6, host_backward_s=55e-6),
     "megatron-fused": Flavour(
         norm_f=2, norm_b=4, norm_launches=1, rope_f=6, rope_launches=8,
         activation_f=2, activation_b=3, gated_f=5, gated_b=8, activation_launches=1,
         residual_f=3.5, residual_b=2.5, residual_launches=1,
-        loss_bytes_f=38, loss_bytes_b=18, loss_launches=14, wgrad_accumulates=0,
+        loss_bytes_f=38, loss_bytes_b=18, loss_launches=14, wgrad_accumulates=0, portable_attention=1,
         host_forward_s=85e-6, host_backward_s=55e-6),
     "compiled": Flavour(
         norm_f=2, norm_b=4, norm_launches=1, rope_f=2, rope_launches=1,
         activation_f=2, activation_b=3, gated_f=3, gated_b=5, activation_launches=1,
         residual_f=3, residual_b=2, residual_launches=0.5,
-        loss_bytes_f=12, loss_bytes_b=8, loss_launches=4, wgrad_accumulates=0,
+        loss_bytes_f=12, loss_bytes_b=8, loss_launches=4, wgrad_accumulates=0, portable_attention=1,
         host_forward_s=6e-6, host_backward_s=6e-6),
     "eager": Flavour(
         norm_f=3, norm_b=5, norm_launches=2, rope_f=8, rope_launches=10,
         activation_f=4, activation_b=5, gated_f=5, gated_b=8, activation_launches=2,
         residual_f=5, residual_b=4, residual_launches=2,
-        loss_bytes_f=24, loss_bytes_b=16, loss_launches=6, wgrad_accumulates=0,
+        loss_bytes_f=24, loss_bytes_b=16, loss_launches=6, wgrad_accumulates=0, portable_attention=1,
         host_forward_s=10e-6, host_backward_s=7e-6),
 }
 

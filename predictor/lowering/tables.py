@@ -123,6 +123,8 @@ class KernelTable(Columns):
     """Least traffic with device memory."""
     launches: Floats
     """Kernels started; a fused kernel counts once."""
+    portable: Ints
+    """1 where a portable kernel runs (FlashAttention-2, Triton), 0 for the vendor's library."""
 
 
 @dataclass(frozen=True, slots=True)

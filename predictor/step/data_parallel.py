@@ -158,7 +158,7 @@ def optimizer_table(batch: Batch, ranks: Ranks) -> KernelTable:
         kind=integers + KernelKind.OPTIMIZER, phase=integers + Phase.STEP,
         dtype=integers + Dtype.FP32, device=batch.device[row], batch=ones, m=owned, n=ones,
         k=0 * ones, causal=ones, flops=12.0 * owned, bytes=per_parameter * owned + 8.0 * whole,
-        launches=LAUNCHES_PER_STEP * ones)
+        launches=LAUNCHES_PER_STEP * ones, portable=integers)
 
 
 def data_parallel_times(

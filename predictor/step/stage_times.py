@@ -10,7 +10,7 @@ from predictor.lowering.batch import Batch, code
 from predictor.lowering.flavour import FlavourColumns
 from predictor.lowering.lower import Lowered
 from predictor.lowering.parts import Part, Stages
-from predictor.lowering.tables import GENERATIONS, Floats, Phase, Stream
+from predictor.lowering.tables import GENERATIONS, Floats, Ints, Phase, Stream
 from predictor.timing.overlap import exposed_s
 
 CAUSES = ("compute", "tp", "cp", "ep", "overhead")
@@ -19,6 +19,9 @@ CAUSES = ("compute", "tp", "cp", "ep", "overhead")
 TP_OVERLAP_EXPOSED = 0.35
 """Share of tensor-parallel collectives that stays visible with userbuffer or async-TP overlap: the
 GEMM is cut into pieces whose first and last transfers have nothing to hide behind."""
+CLOCK_SPREAD = 0.01
+"""Standard deviation of the speed of GPUs of one model over its mean: 1 to 3 % in surveys of
+clusters (Sinha et al., SC22, "Not All GPUs Are Created Equal")."""
 HOST_PER_COLLECTIVE_S = 25e-6
 """Host time to enqueue one collective through torch.distributed."""
 HOST_SPEED = np.array([{"volta": 1.2, "ampere": 1.0, "hopper": 0.65, "blackwell": 0.7}.get(name, 0.8)
@@ -53,6 +56,7 @@ def stage_times(
     unit = lowered.layer_row[stages.row]
     counts = stages.counts.astype(float)
     compute = np.einsum("sp,sph->sh", counts, lowered.sum_kernels(kernel_s)[unit])
+    compute = compute * _slowest(batch.num_gpus[stages.row])[:, None]
     launches = np.einsum(
         "sp,sph->sh", counts, lowered.sum_kernels(lowered.kernels.launches)[unit])
     comm = np.einsum("sp,sphc->shc", counts, lowered.sum_collectives(collective_s)[unit])
@@ -64,6 +68,14 @@ def stage_times(
     host = _host_s(batch, stages, launches, calls)
     host[:, Phase.RECOMPUTE] *= share
     return _with_overhead(batch, stages, busy, host)
+
+
+def _slowest(num_gpus: Ints) -> Floats:
+    """Time of the slowest of ``num_gpus`` over the mean: everyone waits for it.
+
+    The expected maximum of n normal deviates is about sqrt(2 ln n) standard deviations.
+    """
+    return np.asarray(1 + CLOCK_SPREAD * np.sqrt(2 * np.log(np.maximum(num_gpus, 1))))
 
 
 def _recomputed_share(batch: Batch, stages: Stages) -> Floats:

@@ -15,6 +15,10 @@ FORWARD = np.array([_FORWARD.get(name, 0.6) for name in GENERATIONS])
 BACKWARD = np.array([_BACKWARD.get(name, 0.5) for name in GENERATIONS])
 """Rate of a long, wide attention against the sustained GEMM rate (FlashAttention-2 on Ampere,
 cuDNN and FlashAttention-3 on Hopper and later)."""
+_PORTABLE = {"hopper": 0.62, "blackwell": 0.35}
+PORTABLE_SHARE = np.array([_PORTABLE.get(name, 1.0) for name in GENERATIONS])
+"""Rate of FlashAttention-2 over the vendor's kernels where the hardware needs its own instructions
+to be fed: 350 against 600 TFLOP/s forward on H100 (FlashAttention-3, arXiv 2407.08608, figure 5)."""
 QUERY_TILE = 128.0
 WIDTHS = np.array([32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 256.0])
 WIDTH_SHARE = np.array([0.7, 0.93, 0.9, 1.0, 0.8, 0.85, 0.9])
@@ -25,6 +29,7 @@ def attention_times(table: KernelTable, gpus: GpuTable) -> Floats:
     device = table.device
     generation = gpus.generation[device]
     share = np.where(table.phase == Phase.FORWARD, FORWARD[generation], BACKWARD[generation])
+    share = share * np.where(table.portable > 0, PORTABLE_SHARE[generation], 1.0)
     rate = sustained_flops(table, gpus) * share * _width_share(table.k)
     blocks = table.batch * np.ceil(table.m / QUERY_TILE)
     slots = blocks / gpus.sm_count[device]

@@ -8,8 +8,8 @@ from predictor.lowering.tables import GENERATIONS, Dtype, Floats, GpuTable, Kern
 
 LAUNCH_S = 2.5e-6
 """Device time between the end of one kernel and the start of the next on one stream."""
-_SUSTAINED = {"volta": 0.82, "turing": 0.7, "ampere": 0.86, "ada": 0.75, "hopper": 0.74,
-              "blackwell": 0.56, "cdna2": 0.55, "cdna3": 0.52, "cdna4": 0.5}
+_SUSTAINED = {"volta": 0.82, "turing": 0.7, "ampere": 0.82, "ada": 0.75, "hopper": 0.70,
+              "blackwell": 0.48, "cdna2": 0.55, "cdna3": 0.52, "cdna4": 0.5}
 SUSTAINED = np.array([_SUSTAINED.get(name, 0.7) for name in GENERATIONS])
 """Share of the 16-bit tensor peak that large GEMMs reach while a training step draws full power."""
 _TDP_W = {"volta": 300.0, "ampere": 400.0, "hopper": 700.0, "blackwell": 1000.0}
@@ -17,8 +17,9 @@ REFERENCE_TDP_W = np.array([_TDP_W.get(name, 0.0) for name in GENERATIONS])
 TDP_EXPONENT = 0.4
 """Dynamic power grows with clock x voltage squared and voltage with clock: clock ~ power^(1/3)
 to power^(1/2)."""
-NARROW_SHARE = np.array([1.0, 1.0, 1.0, 1.0, 0.92, 0.85])
-"""By Dtype: 8-bit and 4-bit products feed twice the data per FLOP-second."""
+NARROW_SHARE = np.array([1.0, 1.0, 1.0, 1.0, 0.95, 0.8])
+"""By Dtype, of the type's own peak: 8-bit and 4-bit products draw less power per FLOP, but their
+data must arrive in a half and a quarter of the time."""
 
 
 def sustained_flops(table: KernelTable, gpus: GpuTable) -> Floats:

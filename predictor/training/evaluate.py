@@ -1,0 +1,262 @@
+"""Scores predictions against a table of measurements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.datasets.cells import text_of
+from predictor.datasets.tables import read_table
+from predictor.spec.constraints import parse_constraint
+from predictor.spec.errors import InputError
+from predictor.training.metrics import (
+    Candidate,
+    Errors,
+    Ranking,
+    errors,
+    interval_scores,
+    merge_identical,
+    ranking,
+    ratios,
+)
+from predictor.training.outcome import Outcome, Progress, StepPredictor
+from predictor.training.quantities import DEFAULT_GROUP, QUANTITIES
+from predictor.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+CROSS_RELEASE = "xrel-"
+"""Rank groups so named compare releases of the software, not only strategies."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """Scores of one table; errors, coverage and regrets in percent."""
+
+    quantity: str
+    where: str
+    group_by: str
+    rows: int
+    predicted: int
+    refused: tuple[dict[str, str], ...]
+    """Id and reason of every row that could not be predicted."""
+    refused_by_kind: dict[str, int]
+    n_untimed: int
+    """Rows without a measurement that did not run out of memory either."""
+    errors: Errors
+    mape_group_mean: float | None
+    interval_coverage: float | None
+    interval_half_width: float | None
+    by_group: dict[str, Errors]
+    in_sample_rows: int
+    """Rows that the predictor learned from."""
+    out_of_memory: dict[str, int]
+    ranking: Ranking
+    ranking_apart: Ranking
+    """Groups that mix releases of the software: weak evidence."""
+    predictor: str
+    seconds: float
+    per_row: pd.DataFrame
+    """Columns id, measured, predicted, low, high, provenance, refused, verdict and breakdown."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document: plain values, null for what is not known."""
+        scores = self.errors.as_dict()
+        return {
+            "schema_version": SCHEMA_VERSION, "predict_time_version": __version__,
+            "predictor": self.predictor, "calibration": None, "quantity": self.quantity,
+            "where": self.where or None, "group_by": self.group_by or None, "rows": self.rows,
+            "predicted": self.predicted, "refused": list(self.refused),
+            "refused_by_kind": self.refused_by_kind, "n_untimed": self.n_untimed,
+            "scored": scores.pop("rows"), "mape": scores.pop("mape"),
+            "mape_group_mean": self.mape_group_mean, **scores,
+            "interval_coverage": self.interval_coverage,
+            "interval_half_width": self.interval_half_width,
+            "by_group": {name: found.as_dict() for name, found in self.by_group.items()},
+            "in_sample_rows": self.in_sample_rows, "out_of_memory": self.out_of_memory,
+            "ranking": {**self.ranking.as_dict(), "apart": self.ranking_apart.as_dict()},
+            "seconds": self.seconds,
+            "rows_per_second": self.rows / self.seconds if self.seconds > 0 else None,
+        }
+
+    def worst(self, count: int) -> pd.DataFrame:
+        """Return the rows with the largest errors, with the column ``error`` in percent."""
+        ratio = ratios(self.per_row["measured"].to_numpy(dtype=float),
+                       self.per_row["predicted"].to_numpy(dtype=float))
+        frame = self.per_row.assign(error=100 * (ratio - 1))
+        order = frame["error"].abs().sort_values(ascending=False, kind="stable").index
+        return frame.loc[order].dropna(subset=["error"]).head(count)
+
+
+def evaluate(
+    table: str | Path | pd.DataFrame, *, predict: StepPredictor | None = None,
+    where: str | None = None, group_by: str | None = None, quantity: str = "step_time",
+    learned_from: Collection[str] = (), predictor: str = "analytic",
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Predict every row of ``table`` from its configuration alone and score the predictions.
+
+    Parameters
+    ----------
+    table
+        Path of a CSV or parquet file, or a frame, in the schema of ``quantity``.
+    predict
+        Called with jobs and strategies; the analytic prediction when not given.
+    where
+        Constraint that selects rows (:mod:`predictor.spec.constraints`).
+    group_by
+        Column whose groups are scored apart.
+    quantity
+        ``step_time``, ``peak_memory``, ``kernel_time`` or ``collective_time``.
+    learned_from
+        Ids of the rows that the predictor was trained on.
+    predictor
+        What the document calls the predictor.
+    progress
+        Called with the number of rows done.
+
+    Raises
+    ------
+    InputError
+        When the table, a column or the constraint cannot be read.
+    """
+    if quantity not in QUANTITIES:
+        raise InputError.of("known-quantity", f"there is no quantity {quantity!r}",
+                            f"choose one of {', '.join(QUANTITIES)}", "quantity")
+    began = time.perf_counter()
+    frame = _selected(read_table(table), where)
+    outcome = QUANTITIES[quantity](frame, predict or _analytic(), progress or _silent)
+    seconds = time.perf_counter() - began
+    group = _group_column(frame, group_by, quantity)
+    groups = _by_group(frame, group, outcome)
+    mapes = [found.mape for found in groups.values() if found.mape is not None]
+    ids = _ids(frame)
+    refused = outcome.refused
+    ranked, apart = _ranking(frame, outcome)
+    coverage, half_width = interval_scores(
+        outcome.measured, outcome.low, outcome.high, outcome.predicted)
+    known = set(learned_from)
+    return EvaluationReport(
+        quantity=quantity, where=where or "", group_by=group, rows=len(frame),
+        predicted=int(len(frame) - refused.sum()),
+        refused=tuple({"id": ids[row], "why": outcome.why[row]} for row in np.flatnonzero(refused)),
+        refused_by_kind=outcome.refusal_kinds(),
+        n_untimed=int(np.sum(np.isnan(outcome.measured) & ~outcome.out_of_memory)),
+        errors=errors(outcome.measured, outcome.predicted),
+        mape_group_mean=float(np.mean(mapes)) if mapes else None,
+        interval_coverage=coverage, interval_half_width=half_width, by_group=groups,
+        in_sample_rows=sum(name in known for name in ids),
+        out_of_memory=_memory_score(outcome), ranking=ranked, ranking_apart=apart,
+        predictor=predictor, seconds=seconds, per_row=_per_row(ids, outcome))
+
+
+def _analytic() -> StepPredictor:
+    from predictor.step.predict import predict_steps
+
+    return predict_steps
+
+
+def _silent(done: int) -> None:
+    """Report to nobody."""
+
+
+def _selected(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
+    """The rows that ``where`` selects, numbered from 0."""
+    if where:
+        constraint = parse_constraint(where)
+        columns = {str(name): frame[name].to_numpy() for name in frame.columns}
+        frame = frame[constraint.matches(columns)]
+    return frame.reset_index(drop=True)
+
+
+def _ids(frame: pd.DataFrame) -> list[str]:
+    """The table's own ids, or row numbers where it has none."""
+    if "id" not in frame.columns:
+        return [str(row) for row in range(len(frame))]
+    return [text_of(cell) or str(row) for row, cell in enumerate(frame["id"])]
+
+
+def _group_column(frame: pd.DataFrame, group_by: str | None, quantity: str) -> str:
+    if group_by is None:
+        usual = DEFAULT_GROUP[quantity]
+        return usual if usual in frame.columns else ""
+    if group_by not in frame.columns:
+        raise InputError.of("known-column", f"the table has no column {group_by!r} to group by",
+                            "choose a column of the table", "group_by")
+    return group_by
+
+
+def _by_group(frame: pd.DataFrame, column: str, outcome: Outcome) -> dict[str, Errors]:
+    if not column:
+        return {}
+    names = np.array([text_of(cell) or "(blank)" for cell in frame[column]], dtype=object)
+    return {str(name): errors(outcome.measured[names == name], outcome.predicted[names == name])
+            for name in sorted(set(names))}
+
+
+def _memory_score(outcome: Outcome) -> dict[str, int]:
+    """Runs that were out of memory, and which verdicts were right."""
+    oom, doubted = outcome.out_of_memory, outcome.does_not_fit
+    ran = np.isfinite(outcome.measured) & ~oom
+    return {"rows": int(oom.sum()), "predicted_not_to_fit": int((oom & doubted).sum()),
+            "ran_but_predicted_not_to_fit": int((ran & doubted).sum())}
+
+
+def _ranking(frame: pd.DataFrame, outcome: Outcome) -> tuple[Ranking, Ranking]:
+    """Order within rank groups; groups that mix releases apart."""
+    kept: list[list[Candidate]] = []
+    apart: list[list[Candidate]] = []
+    for name, rows in _rank_groups(frame).items():
+        candidates = merge_identical(
+            [outcome.strategies[row] for row in rows],
+            [_candidate(frame, outcome, row) for row in rows])
+        releases = {_cell(frame, "framework_version", row) for row in rows}
+        mixed = name.startswith(CROSS_RELEASE) or len(releases) > 1
+        (apart if mixed else kept).append(candidates)
+    return ranking(kept), ranking(apart)
+
+
+def _rank_groups(frame: pd.DataFrame) -> dict[str, list[int]]:
+    """Positions of the rows that can be ordered, by rank group and workload."""
+    groups: dict[str, list[int]] = {}
+    if not {"rank_group", "global_batch"} <= set(frame.columns):
+        return groups
+    for row, cell in enumerate(frame["rank_group"]):
+        name = text_of(cell)
+        if name:
+            workload = _cell(frame, "workload", row).split("(")[0]
+            groups.setdefault(f"{name}\t{workload}", []).append(row)
+    return groups
+
+
+def _cell(frame: pd.DataFrame, column: str, row: int) -> str:
+    return text_of(frame[column].iat[row]) if column in frame.columns else ""
+
+
+def _candidate(frame: pd.DataFrame, outcome: Outcome, row: int) -> Candidate:
+    try:
+        samples = float(frame["global_batch"].iat[row])
+    except (TypeError, ValueError):
+        samples = np.nan
+    refused = bool(outcome.why[row])
+    return Candidate(
+        measured_s=float(outcome.measured[row]) / samples,
+        predicted_s=np.inf if refused else float(outcome.predicted[row]) / samples,
+        out_of_memory=bool(outcome.out_of_memory[row]),
+        choosable=not outcome.does_not_fit[row])
+
+
+def _per_row(ids: list[str], outcome: Outcome) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame({
+        "id": ids, "measured": outcome.measured, "predicted": outcome.predicted,
+        "low": outcome.low, "high": outcome.high, "provenance": outcome.provenance,
+        "refused": outcome.why, "verdict": outcome.verdict, **outcome.breakdown})
