@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from predictor.catalog.files import exists, is_file_name, read_mapping
-from predictor.catalog.merge import based, cluster_mapping, gpu_mapping, preset, with_nodes
+from predictor.catalog.merge import based, cluster_mapping, preset, with_nodes
 from predictor.catalog.names import find, written
 from predictor.spec.cluster import Cluster, Gpu, LinkLevel, NodeGroup
 from predictor.spec.errors import InputError, Problem

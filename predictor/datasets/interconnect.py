@@ -27,6 +27,9 @@ _GENERATIONS = {"xdr": 800.0, "ndr": 400.0, "hdr": 200.0, "edr": 100.0, "fdr": 5
 _COUNTED = re.compile(r"(\d+)\s*x(?=\s|[a-z])")
 _GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:G(?:b/s|b/S|bps|b/sec)|G(?=\s+Ethernet|/GPU))")
 _GIGABYTES_PER_GPU = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s per GPU")
+_NVLINKS = re.compile(r"nvlink\s*(?:gen\s*)?(\d)\D[^,;]*?(\d+)\s*links", re.IGNORECASE)
+_NVLINK_BYTES_PER_S = {"1": 20e9, "2": 25e9, "3": 25e9, "4": 25e9, "5": 50e9}
+"""One link, one direction, by NVLink generation."""
 _SIDE_NETWORKS = re.compile(r"storage|management", re.IGNORECASE)
 
 
@@ -109,7 +112,8 @@ def gpu_of(text: str) -> Gpu:
 
 
 @lru_cache(maxsize=16384)
-def cluster_of(gpu_text: str, num_gpus: int, gpus_per_node: int | None, inter: str) -> Cluster:
+def cluster_of(gpu_text: str, num_gpus: int, gpus_per_node: int | None, intra: str,
+               inter: str) -> Cluster:
     """Return the cluster of ``num_gpus`` that a row describes."""
     gpu = gpu_of(gpu_text)
     platform = platform_of(gpu.name)
@@ -118,10 +122,20 @@ def cluster_of(gpu_text: str, num_gpus: int, gpus_per_node: int | None, inter: s
     per_node = next(size for size in range(min(stated, num_gpus), 0, -1) if num_gpus % size == 0)
     inner, *outer = platform.levels
     span = stated if inner.span <= usual else inner.span
-    levels = (replace(inner, span=span), *(_scaled(level, usual, stated, inter) for level in outer))
+    levels = (replace(_linked(inner, intra), span=span), *(_scaled(level, usual, stated, inter) for level in outer))
     return Cluster(
         name=platform.name, levels=levels,
         groups=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=num_gpus // per_node),))
+
+
+def _linked(level: LinkLevel, intra: str) -> LinkLevel:
+    """The platform's scale-up links, or the number of NVLinks per GPU that the row states."""
+    stated = _NVLINKS.search(intra)
+    if stated is None:
+        return level
+    rate = _NVLINK_BYTES_PER_S.get(stated.group(1), 25e9)
+    return replace(level, bandwidth_bytes_per_s=int(stated.group(2)) * rate, links=1,
+                   gpus_sharing=1)
 
 
 def _scaled(level: LinkLevel, usual: int, stated: int, inter: str) -> LinkLevel:

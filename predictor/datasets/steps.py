@@ -85,6 +85,7 @@ def read_row(row: Row) -> tuple[TrainingJob, Strategy, dict[str, Any]]:
             raise reading.missing(column)
     num_gpus = integer_of(row["num_gpus"]) or 0
     cluster = cluster_of(text_of(row["gpu"]), num_gpus, integer_of(row.get("gpus_per_node")),
+                         text_of(row.get("interconnect_intra")),
                          text_of(row.get("interconnect_inter")))
     if is_blank(row.get("interconnect_inter")):
         reading.assume("interconnect_inter", cluster.name, "usual server of this GPU")

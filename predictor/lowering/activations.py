@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.lowering.batch import Batch, code, module_bit
+from predictor.lowering.flavour import FUSED_LOSS
 from predictor.lowering.parameters import expert_width
 from predictor.lowering.parts import NUM_PARTS, Part
 from predictor.lowering.shapes import Shapes, local_groups, local_heads
@@ -26,8 +27,6 @@ FUSED_LOSS_BYTES = 4.0
 PLAIN_LOSS_BYTES = 12.0
 """Per logit while a loss made of single operations runs: 16-bit logits, their fp32 copy, the
 exponentials and the fp32 gradient before it is cast back."""
-FUSED_LOSS = ("nemo", "torchtitan", "maxtext")
-"""Frameworks whose recipes fuse the loss; Megatron-LM leaves cross_entropy_loss_fusion off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +167,6 @@ class _Tensors:
         """Final norm, logits and loss."""
         logits = self.shapes.tokens * self.batch.padded_vocab / self.shapes.tp
         saved = 2 * self.stream + LOSS_SAVED_BYTES * logits
-        fused = np.isin(self.batch.job.framework, [code("framework", name) for name in FUSED_LOSS])
+        fused = FUSED_LOSS[self.batch.job.framework]
         return saved, np.where(fused, FUSED_LOSS_BYTES, PLAIN_LOSS_BYTES) * logits + self.gathered
 

@@ -115,11 +115,16 @@ class Emitter:
     def _cast(
         self, part: Part, elements: Floats, phase: Phase, *, count: Floats | float, module: int
     ) -> None:
-        """Quantise an input for its two GEMMs: read 16-bit, write it and its transpose."""
+        """Quantise an input for its two GEMMs: read 16-bit, write it and its transpose.
+
+        Current scaling reads the input once more, for its largest magnitude.
+        """
         quantised = np.asarray(count, dtype=float) * (self.linear_dtype > Dtype.BF16)
-        traffic = self.element_bytes + 2 * self.linear_bytes
+        current = self.batch.strategy.fp8_recipe == code("fp8_recipe", "current")
+        traffic = self.element_bytes * np.where(current, 2.0, 1.0) + 2 * self.linear_bytes
         self.memory(KernelKind.ELEMENTWISE, part, phase, elements=elements, accesses=traffic,
-                    element_bytes=1.0, count=quantised, module=module)
+                    element_bytes=1.0, count=quantised, module=module,
+                    launches=np.where(current, 2.0, 1.0))
 
     def collective(
         self, kind: CollectiveKind, part: Part, phase: Phase, stream: Stream, *,

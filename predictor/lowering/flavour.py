@@ -53,27 +53,36 @@ FLAVOURS: dict[str, Flavour] = {
         norm_f=2, norm_b=4, norm_launches=1, rope_f=2, rope_launches=2,
         activation_f=2, activation_b=3, gated_f=3, gated_b=5, activation_launches=1,
         residual_f=3, residual_b=2, residual_launches=1,
-        loss_bytes_f=14, loss_bytes_b=6, loss_launches=6, wgrad_accumulates=1, portable_attention=0,
+        loss_bytes_f=14, loss_bytes_b=6, loss_launches=6, wgrad_accumulates=1,
+        portable_attention=0,
         host_forward_s=85e-6, host_backward_s=55e-6),
     "megatron-fused": Flavour(
         norm_f=2, norm_b=4, norm_launches=1, rope_f=6, rope_launches=8,
         activation_f=2, activation_b=3, gated_f=5, gated_b=8, activation_launches=1,
         residual_f=3.5, residual_b=2.5, residual_launches=1,
-        loss_bytes_f=38, loss_bytes_b=18, loss_launches=14, wgrad_accumulates=0, portable_attention=1,
+        loss_bytes_f=38, loss_bytes_b=18, loss_launches=14, wgrad_accumulates=0,
+        portable_attention=1,
         host_forward_s=85e-6, host_backward_s=55e-6),
     "compiled": Flavour(
         norm_f=2, norm_b=4, norm_launches=1, rope_f=2, rope_launches=1,
         activation_f=2, activation_b=3, gated_f=3, gated_b=5, activation_launches=1,
         residual_f=3, residual_b=2, residual_launches=0.5,
-        loss_bytes_f=12, loss_bytes_b=8, loss_launches=4, wgrad_accumulates=0, portable_attention=1,
+        loss_bytes_f=12, loss_bytes_b=8, loss_launches=4, wgrad_accumulates=0,
+        portable_attention=1,
         host_forward_s=6e-6, host_backward_s=6e-6),
     "eager": Flavour(
         norm_f=3, norm_b=5, norm_launches=2, rope_f=8, rope_launches=10,
         activation_f=4, activation_b=5, gated_f=5, gated_b=8, activation_launches=2,
         residual_f=5, residual_b=4, residual_launches=2,
-        loss_bytes_f=24, loss_bytes_b=16, loss_launches=6, wgrad_accumulates=0, portable_attention=1,
-        host_forward_s=10e-6, host_backward_s=7e-6),
+        loss_bytes_f=24, loss_bytes_b=16, loss_launches=6, wgrad_accumulates=0,
+        portable_attention=1,
+        host_forward_s=30e-6, host_backward_s=18e-6),
 }
+
+_FUSED_LOSS = ("nemo", "torchtitan", "maxtext")
+FUSED_LOSS = np.array([name in _FUSED_LOSS for name in WORDS["framework"]])
+"""Frameworks whose recipes fuse the loss; Megatron-LM leaves cross_entropy_loss_fusion off."""
+_LOSS_OF = WORDS["implementation"].index("megatron-fused")
 
 _ORDERED = [FLAVOURS[word] for word in WORDS["implementation"]]
 _TABLE = {f.name: np.array([getattr(flavour, f.name) for flavour in _ORDERED])
@@ -85,10 +94,14 @@ class FlavourColumns:
 
     def __init__(self, batch: Batch) -> None:
         self._index = batch.job.implementation
+        unfused = WORDS["implementation"].index("transformer-engine")
+        plain = ~FUSED_LOSS[batch.job.framework] & (self._index == unfused)
+        self._loss_index = np.where(plain, _LOSS_OF, self._index)
 
     def __getattr__(self, name: str) -> Floats:
         try:
-            column: Floats = _TABLE[name][self._index]
+            index = self._loss_index if name.startswith("loss_") else self._index
+            column: Floats = _TABLE[name][index]
         except KeyError:
             raise AttributeError(name) from None
         return column

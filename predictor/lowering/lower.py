@@ -34,10 +34,12 @@ _LAYER_MODEL = (
 )
 _LAYER_STRATEGY = (
     "tp", "cp", "ep", "etp", "dp", "micro_batch_size", "sequence_parallel", "cp_comm_type",
-    "recompute", "recompute_modules", "precision", "ep_overlap", "moe_dispatcher",
+    "recompute", "recompute_modules", "precision", "fp8_recipe", "ep_overlap",
+    "moe_dispatcher",
 )
 _LAYER_JOB = (
-    "seq_len", "encoder_seq_len", "packed_seq_len", "implementation", "attention_backend",
+    "seq_len", "encoder_seq_len", "packed_seq_len", "framework", "implementation",
+    "attention_backend",
     "workload", "moe_load_imbalance", "make_vocab_size_divisible_by",
 )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.datasets.cells import text_of
+from predictor.datasets.cells import number_of, text_of
 from predictor.datasets.tables import read_table
 from predictor.spec.constraints import parse_constraint
 from predictor.spec.errors import InputError
@@ -131,13 +131,12 @@ def evaluate(
         raise InputError.of("known-quantity", f"there is no quantity {quantity!r}",
                             f"choose one of {', '.join(QUANTITIES)}", "quantity")
     began = time.perf_counter()
-    frame = _selected(read_table(table), where)
+    frame, ids = _selected(read_table(table), where)
     outcome = QUANTITIES[quantity](frame, predict or _analytic(), progress or _silent)
     seconds = time.perf_counter() - began
     group = _group_column(frame, group_by, quantity)
     groups = _by_group(frame, group, outcome)
     mapes = [found.mape for found in groups.values() if found.mape is not None]
-    ids = _ids(frame)
     refused = outcome.refused
     ranked, apart = _ranking(frame, outcome)
     coverage, half_width = interval_scores(
@@ -167,13 +166,16 @@ def _silent(done: int) -> None:
     """Report to nobody."""
 
 
-def _selected(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """The rows that ``where`` selects, numbered from 0."""
+def _selected(frame: pd.DataFrame, where: str | None) -> tuple[pd.DataFrame, list[str]]:
+    """The rows that ``where`` selects, numbered from 0, and their ids in the whole table."""
+    ids = _ids(frame)
     if where:
         constraint = parse_constraint(where)
         columns = {str(name): frame[name].to_numpy() for name in frame.columns}
-        frame = frame[constraint.matches(columns)]
-    return frame.reset_index(drop=True)
+        chosen = constraint.matches(columns)
+        frame = frame[chosen]
+        ids = [ids[row] for row in np.flatnonzero(chosen)]
+    return frame.reset_index(drop=True), ids
 
 
 def _ids(frame: pd.DataFrame) -> list[str]:
@@ -241,10 +243,7 @@ def _cell(frame: pd.DataFrame, column: str, row: int) -> str:
 
 
 def _candidate(frame: pd.DataFrame, outcome: Outcome, row: int) -> Candidate:
-    try:
-        samples = float(frame["global_batch"].iat[row])
-    except (TypeError, ValueError):
-        samples = np.nan
+    samples = number_of(frame["global_batch"].iat[row]) or np.nan
     refused = bool(outcome.why[row])
     return Candidate(
         measured_s=float(outcome.measured[row]) / samples,

@@ -49,7 +49,9 @@ def errors(measured: Floats, predicted: Floats) -> Errors:
 def ratios(measured: Floats, predicted: Floats) -> Floats:
     """Return predicted over measured, NaN where either is missing or nothing was measured."""
     usable = np.isfinite(measured) & (np.nan_to_num(measured) > 0)
-    return np.divide(predicted, measured, out=np.full(len(measured), np.nan), where=usable)
+    found: Floats = np.full(len(measured), np.nan)
+    np.divide(predicted, measured, out=found, where=usable)
+    return found
 
 
 def interval_scores(

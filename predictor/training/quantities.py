@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.datasets.cells import flag_of, text_of
+from predictor.datasets.cells import flag_of
 from predictor.spec.errors import InputError, Problem
 from predictor.training.outcome import Outcome, Predictions, Progress, StepPredictor
 
@@ -71,7 +71,7 @@ def kernel_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress
     from predictor.timing.kernels import kernel_times as timed
 
     found = read_kernels(_numbered(frame))
-    outcome = _operators(frame, found, found.sum_s(timed(found.table, found.gpus)))
+    outcome = _operators(frame, "latency_us", found, found.sum_s(timed(found.table, found.gpus)))
     progress(len(frame))
     return outcome
 
@@ -82,7 +82,7 @@ def collective_times(frame: pd.DataFrame, predict: StepPredictor, progress: Prog
     from predictor.timing.collectives import collective_times as timed
 
     found = read_collectives(_numbered(frame))
-    outcome = _operators(frame, found, timed(found.table, found.networks))
+    outcome = _operators(frame, "time_us", found, timed(found.table, found.networks))
     progress(len(frame))
     return outcome
 
@@ -111,8 +111,11 @@ def _spread(outcome: Outcome, positions: Any, found: Predictions, predicted: Any
         outcome.provenance[position] = ""
 
 
-def _operators(frame: pd.DataFrame, found: Any, predicted: Any) -> Outcome:
+def _operators(frame: pd.DataFrame, column: str, found: Any, predicted: Any) -> Outcome:
+    """Line up what was read with the table's rows; ``column`` holds measured microseconds."""
     outcome = Outcome.empty(len(frame))
+    if column in frame.columns:
+        outcome.measured = _numbers(frame[column]) * 1e-6
     positions = np.array([int(name) for name in found.ids], dtype=np.int64)
     outcome.measured[positions] = found.measured_s
     outcome.predicted[positions] = predicted
@@ -132,12 +135,11 @@ def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(id=[str(row) for row in range(len(frame))])
 
 
-def _numbers(cells: Sequence[Any]) -> Any:
+def _numbers(cells: pd.Series[Any]) -> Any:
     """Positive numbers; NaN for a blank, for text and for what no measurement can be."""
     import pandas as pd
 
-    values = pd.to_numeric(pd.Series([text_of(cell) for cell in cells]), errors="coerce")
-    found = values.to_numpy(dtype=float)
+    found = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
     return np.where(np.isfinite(found) & (found > 0), found, np.nan)
 
 
