@@ -23,12 +23,12 @@ class Rows:
     def __enter__(self) -> Self:
         return self
 
-    def __call__(self, done: int) -> None:
-        """Show that ``done`` rows are finished."""
+    def __call__(self, done: int, total: int) -> None:
+        """Show that ``done`` rows of ``total`` are finished."""
         if self._bar is None and self._wanted():
             self._bar = _bar(self._title)
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done)
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
@@ -42,9 +42,9 @@ class Rows:
 
 def _bar(title: str) -> Any:
     from rich.console import Console  # only a terminal and slow work need it
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    bar = Progress(TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(),
+    bar = Progress(TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn(),
                    console=Console(stderr=True), transient=True)
     bar.add_task(title, total=None)
     bar.start()

@@ -13,6 +13,16 @@ BITS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """Links between domains."""
+
+    kind: LinkKind
+    adapter_bytes_per_s: float | None
+    """One adapter, one direction; None when only the rate per GPU is stated."""
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleUp:
     """Links inside a domain."""
 
@@ -22,16 +32,8 @@ class ScaleUp:
     domain: int
     """GPUs of one domain."""
     latency_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleOut:
-    """Links between domains."""
-
-    kind: LinkKind
-    adapter_bytes_per_s: float | None
-    """One adapter, one direction; None when only the rate per GPU is stated."""
-    latency_s: float
+    between: ScaleOut | None = None
+    """Links between the domains of one node, where it has several."""
 
 
 _SWITCH, _PCIE = 2e-6, 5e-6
@@ -44,7 +46,6 @@ _SCALE_UP: tuple[tuple[str, ScaleUp], ...] = (
     ("nvlink3", ScaleUp("nvlink-switch", 300 * GIGA, 8, _SWITCH)),
     ("nvlink2 hybrid cube mesh", ScaleUp("nvlink-mesh", 150 * GIGA, 8, _SWITCH)),
     ("nvlink2", ScaleUp("nvlink-switch", 150 * GIGA, 16, _SWITCH)),
-    ("nvlink bridge", ScaleUp("nvlink-mesh", 300 * GIGA, 2, _SWITCH)),
     ("pcie 5.0 x8", ScaleUp("pcie", 31.5 * GIGA, 8, _PCIE)),
     ("pcie 5.0", ScaleUp("pcie", 63 * GIGA, 8, _PCIE)),
     ("pcie 4.0", ScaleUp("pcie", 31.5 * GIGA, 8, _PCIE)),
@@ -54,8 +55,6 @@ _SCALE_UP: tuple[tuple[str, ScaleUp], ...] = (
     ("xgmi mi250", ScaleUp("xgmi", 7 * 50 * GIGA, 8, 3e-6)),
     ("none", ScaleUp("pcie", 15.75 * GIGA, 1, _PCIE)),
 )
-_BRIDGES = {"a40": 56.25 * GIGA}
-"""NVLink bridges slower than the usual 300 GB/s one direction."""
 _SCALE_OUT: tuple[tuple[str, LinkKind, float], ...] = (
     ("slingshot", "slingshot", 6e-6), ("efa", "efa", 2e-5), ("roce", "roce", 6e-6),
     ("tcpx", "ethernet", 1.5e-5), ("ethernet", "ethernet", 1e-5), ("", "infiniband", 5e-6))
@@ -64,17 +63,16 @@ _PER_NODE = re.compile(r"(\d+)\s*G\s*/\s*node")
 
 
 @lru_cache(maxsize=512)
-def scale_up(text: str, gpu: str, ranks: int) -> ScaleUp | None:
+def scale_up(text: str, gpu: str) -> ScaleUp | None:
     """Return the links inside the node of ``gpu``, None when ``text`` names no known kind.
 
-    Bridged pairs on PCIe are their bridge for a group of two ranks and PCIe for a larger one.
+    GPUs with NVLink bridges are domains of two that PCIe joins, of the generation the GPU has.
     """
     words = f"{text} {gpu}".lower().replace("infinity fabric ", "")
     if "bridge" in words:
-        if ranks > 2:
-            return ScaleUp("pcie", 31.5 * GIGA, 8, _PCIE)
-        rate = next((rate for name, rate in _BRIDGES.items() if name in gpu.lower()), 300 * GIGA)
-        return ScaleUp("nvlink-mesh", rate, 2, _SWITCH)
+        host = (63 if "h100" in words else 31.5) * GIGA
+        return ScaleUp("nvlink-mesh", (56.25 if "a40" in words else 300) * GIGA, 2, _SWITCH,
+                       ScaleOut("pcie", host, _PCIE))
     if text.lower().startswith("nvlink5") and gpu.lower().startswith("gb"):
         words = "nvl72"
     return next((links for name, links in _SCALE_UP if name in words), None)

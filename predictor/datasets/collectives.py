@@ -45,6 +45,8 @@ class CollectiveMeasurements:
     ids: tuple[str, ...]
     source: tuple[str, ...]
     system: tuple[str, ...]
+    nodes: Ints
+    """Servers taking part; domains are smaller where NVLink bridges only pairs of GPUs."""
     refused: tuple[tuple[str, str], ...]
     """Row and reason of what is not scored."""
 
@@ -86,6 +88,7 @@ def read_collectives(source: str | Path | pd.DataFrame) -> CollectiveMeasurement
     return CollectiveMeasurements(
         table.take(possible), networks, cells.seconds[kept], cells.text("id", kept),
         cells.text("source", kept), cells.text("system", kept),
+        cells.nodes[kept].astype(np.int64),
         tuple(zip(cells.text("id", refused), why[refused].tolist(), strict=True)))
 
 
@@ -121,13 +124,13 @@ class _Cells:
         self.nodes = self.number("nodes")
         self.ranks = self.number("world_size")
         self.rate = self.number("nic_gbps_per_gpu") * GIGA / BITS
-        self.kind = np.array([int(_KINDS.get(word.lower(), -1)) for word in self.words("collective")],
-                             dtype=np.int64)
+        self.kind = np.array([int(_KINDS.get(word.lower(), -1))
+                              for word in self.words("collective")], dtype=np.int64)
         names = self.words("gpu")
         known = {name: _generation(name) for name in set(names)}
         self.generation = np.array([known[name] for name in names], dtype=np.int64)
-        self.inner = [scale_up(link, gpu, int(ranks)) for link, gpu, ranks in zip(
-            self.words("intra_link"), names, np.nan_to_num(self.ranks / self.nodes), strict=True)]
+        self.inner = [scale_up(link, gpu) for link, gpu in zip(
+            self.words("intra_link"), names, strict=True)]
 
     def words(self, name: str) -> np.ndarray[Any, Any]:
         """Return a column as text, empty where it is blank or absent."""
@@ -174,24 +177,37 @@ class _Cells:
         records = [self._network(row, outer[row]) for row in rows.tolist()]
         distinct = {record: index for index, record in enumerate(dict.fromkeys(records))}
         columns = np.array(list(distinct), dtype=np.float64).reshape(len(distinct), -1).T
-        nodes = self.nodes[rows].astype(np.int64)
         ranks = self.ranks[rows].astype(np.int64)
+        domains = np.array([self._domains(row) for row in rows.tolist()], dtype=np.int64)
         ones = np.ones(len(rows), dtype=np.int64)
         table = CollectiveTable(
             kind=self.kind[rows], bytes=self.bytes[rows], group_size=ranks,
             network=np.array([distinct[record] for record in records], dtype=np.int64),
-            ranks_per_domain=np.maximum(1, ranks // nodes), domains=nodes, stride=ones,
+            ranks_per_domain=np.maximum(1, ranks // domains), domains=domains, stride=ones,
             concurrent=ones)
         return table, _networks(columns)
+
+    def _domains(self, row: int) -> int:
+        """Return the scale-up domains that the ranks of a row span."""
+        nodes, inner = int(self.nodes[row]), self.inner[row]
+        assert inner is not None
+        if inner.between is None:
+            return nodes
+        local = int(self.ranks[row] // nodes)
+        return nodes * max(1, -(-local // inner.domain))
 
     def _network(self, row: int, outer: str) -> tuple[float, ...]:
         """Return the values of :class:`NetworkTable` in the order of its fields."""
         inner = self.inner[row]
         assert inner is not None
-        between = scale_out(outer)
-        rate = self.rate[row] if self.rate[row] > 0 else 1.0
         local = int(self.ranks[row] // self.nodes[row])
-        domain = max(inner.domain, local)
+        domain = inner.domain if inner.between else max(inner.domain, local)
+        between, rate = scale_out(outer), self.rate[row]
+        if inner.between is not None and self.nodes[row] == 1:
+            between = inner.between
+            rate = (between.adapter_bytes_per_s or 0.0) / inner.domain
+        elif not rate > 0:
+            rate = 1.0
         return (self.generation[row], domain, domain, LINK_KINDS.index(inner.kind),
                 inner.bytes_per_s, inner.latency_s, LINK_KINDS.index(between.kind), rate,
                 between.adapter_bytes_per_s or rate, between.latency_s)

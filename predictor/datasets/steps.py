@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from predictor.datasets.cells import flag_of, integer_of, is_blank, text_of
 from predictor.datasets.frameworks import framework_of
 from predictor.datasets.interconnect import cluster_of, gpu_of
-from predictor.datasets.row import Reading, Row, configuration
-from predictor.datasets.steps_model import preset, read_model, with_window
+from predictor.datasets.row import Reading, Row, may_be_read
+from predictor.datasets.steps_model import read_model
 from predictor.datasets.steps_strategy import read_strategy
 from predictor.datasets.tables import read_table
 from predictor.spec.cluster import Gpu
@@ -54,10 +54,9 @@ def read_steps(source: str | Path | pd.DataFrame) -> StepRows:
     """
     frame = read_table(source)
     jobs, strategies, index, refused, assumed = [], [], [], [], []
-    columns = [str(name) for name in frame.columns]
-    for label, values in zip(frame.index, zip(*(frame[name] for name in frame.columns),
-                                              strict=True), strict=True):
-        row = configuration(dict(zip(columns, values, strict=True)))
+    columns = [name for name in map(str, frame.columns) if may_be_read(name)]
+    for label, *values in frame[columns].itertuples(name=None):
+        row = dict(zip(columns, values, strict=True))
         try:
             job, strategy, filled = read_row(row)
         except InputError as error:
@@ -80,20 +79,21 @@ def read_row(row: Row) -> tuple[TrainingJob, Strategy, dict[str, Any]]:
         Naming the field that is missing or not understood.
     """
     reading = Reading()
-    for column in ("gpu", "num_gpus", "seq_len", "global_batch"):
-        if is_blank(row.get(column)):
-            raise reading.missing(column)
+    blank = [column for column in ("gpu", "num_gpus", "seq_len", "global_batch")
+             if is_blank(row.get(column))]
+    if blank:
+        raise reading.missing(*blank)
     num_gpus = integer_of(row["num_gpus"]) or 0
     cluster = cluster_of(text_of(row["gpu"]), num_gpus, integer_of(row.get("gpus_per_node")),
                          text_of(row.get("interconnect_intra")),
                          text_of(row.get("interconnect_inter")))
     if is_blank(row.get("interconnect_inter")):
         reading.assume("interconnect_inter", cluster.name, "usual server of this GPU")
-    model = with_window(read_model(row, reading), preset(text_of(row.get("model_name"))))
-    strategy = read_strategy(row, gpu_of(text_of(row["gpu"])), num_gpus, reading)
     framework, recognised = framework_of(text_of(row.get("framework")))
     if not recognised:
         reading.assume("framework", framework, "not named")
+    model = read_model(row, reading, framework)
+    strategy = read_strategy(row, gpu_of(text_of(row["gpu"])), num_gpus, framework, reading)
     workload, rank = _workload(row, reading)
     job = _job((
         ("model", model), ("cluster", cluster), ("seq_len", integer_of(row["seq_len"])),

@@ -6,21 +6,36 @@ import re
 from functools import lru_cache
 from typing import Any, get_args
 
-from predictor.datasets.cells import Cell, flag_of, integer_of, is_blank, parse_cell, text_of
+from predictor.datasets.cells import (
+    Cell, flag_of, integer_of, number_of, parse_cell, text_of,
+)
 from predictor.datasets.row import Reading, Row
 from predictor.spec.cluster import Gpu
+from predictor.spec.errors import InputError
 from predictor.spec.strategy import Strategy
-from predictor.spec.vocabulary import MoeDispatcher, Precision, RecomputeModule, Schedule
+from predictor.spec.vocabulary import (
+    Framework, MoeDispatcher, Precision, RecomputeModule, Schedule,
+)
 
 _PRECISIONS: tuple[str, ...] = get_args(Precision)
 _MODULES: tuple[str, ...] = get_args(RecomputeModule)
 _SCHEDULES: tuple[str, ...] = get_args(Schedule)
 _DISPATCHERS: tuple[str, ...] = get_args(MoeDispatcher)
+_DISTRIBUTED_OPTIMIZER = frozenset({"megatron", "nemo"})
+"""Frameworks that refuse to overlap parameter gathers without a sharded optimizer."""
+_USUAL_STAGE: dict[str, tuple[int, str]] = {
+    "nemo": (1, "NeMo and Megatron-Bridge recipes use the distributed optimizer"),
+    "torchtitan": (3, "torchtitan shards with FSDP2 by default"),
+    "llm-foundry": (3, "llm-foundry's configurations use FSDP FULL_SHARD"),
+}
 _LAYERS = re.compile(r"(\d+)\s*layers")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _OFFLOADED = re.compile(r"cpu_offloading_num_layers\s*=\s*(\d+)")
 
 
-def read_strategy(row: Row, gpu: Gpu, num_gpus: int, reading: Reading) -> Strategy:
+def read_strategy(
+    row: Row, gpu: Gpu, num_gpus: int, framework: Framework, reading: Reading
+) -> Strategy:
     """Return the strategy that the row's columns describe, open where they say nothing."""
     fields: dict[str, Any] = {}
     for name in ("tp", "pp", "cp", "ep"):
@@ -29,14 +44,16 @@ def read_strategy(row: Row, gpu: Gpu, num_gpus: int, reading: Reading) -> Strate
             reading.assume(name, 1, "blank")
         fields[name] = degree or 1
     dp = max(1, num_gpus // (fields["tp"] * fields["pp"] * fields["cp"]))
+    fields["dp"] = _stated_dp(row, fields, num_gpus)
     fields["micro_batch_size"] = _micro_batch(row, dp, reading)
-    fields |= _pipeline(row, fields["pp"], reading)
+    fields |= _pipeline(row, fields, dp, framework, reading)
     fields["sequence_parallel"] = _sequence_parallel(row, fields["tp"])
-    fields |= _sharding(row, dp * fields["cp"])
     fields |= _precision(text_of(row.get("precision")), gpu, reading)
     fields |= _recompute(text_of(row.get("recompute")), reading)
     fields |= _overlap(text_of(row.get("overlap")))
-    fields["activation_offload"] = _offload(row)
+    gathers = bool(fields.get("overlap_param_gather"))
+    fields |= _sharding(row, dp * fields["cp"], framework, gathers, reading)
+    fields |= _offload(row)
     return _strategy(tuple(sorted(fields.items())))
 
 
@@ -55,21 +72,51 @@ def _micro_batch(row: Row, dp: int, reading: Reading) -> int:
     return derived
 
 
-def _pipeline(row: Row, pp: int, reading: Reading) -> dict[str, Any]:
-    """Schedule and chunks. Interleaving without a stated degree takes the smallest that divides."""
+def _stated_dp(row: Row, degrees: dict[str, Any], num_gpus: int) -> int | None:
+    """The data-parallel degree, which must agree with the GPUs and the other degrees."""
+    stated = integer_of(row.get("dp"))
+    product = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    if stated is not None and stated * product != num_gpus:
+        raise InputError.of(
+            "dp-agrees", f"dp {stated} x tp x pp x cp is {stated * product} but num_gpus is "
+            f"{num_gpus}", "correct dp or leave it blank", "dp")
+    return stated
+
+
+def _pipeline(
+    row: Row, degrees: dict[str, Any], dp: int, framework: Framework, reading: Reading
+) -> dict[str, Any]:
+    """Schedule and chunks; chunks that no cell states are the framework's usual ones."""
     cell = parse_cell(text_of(row.get("schedule")))
-    chunks = integer_of(row.get("vpp"))
     stated = next((name for name in _SCHEDULES if cell.word.startswith(name)), None)
-    if pp == 1:
+    if degrees["pp"] == 1:
         return {"vpp": 1, "schedule": None}
-    if chunks is None and stated == "interleaved-1f1b":
-        per_rank = (integer_of(row.get("num_layers")) or pp) // pp
-        chunks = next((size for size in range(2, per_rank + 1) if per_rank % size == 0), 1)
-        reading.assume("vpp", chunks, "smallest degree that divides the layers of a rank")
-    chunks = chunks or 1
-    if stated is None or (stated in ("1f1b", "interleaved-1f1b")):
+    chunks = integer_of(row.get("vpp"))
+    if chunks is None:
+        chunks, why = _usual_chunks(row, degrees, dp, stated, framework)
+        reading.assume("vpp", chunks, why)
+    if stated is None or stated in ("1f1b", "interleaved-1f1b"):
         return {"vpp": chunks, "schedule": "interleaved-1f1b" if chunks > 1 else "1f1b"}
     return {"vpp": chunks, "schedule": stated}
+
+
+def _usual_chunks(
+    row: Row, degrees: dict[str, Any], dp: int, stated: str | None, framework: Framework
+) -> tuple[int, str]:
+    """Chunks per rank where the column is blank, and why."""
+    layers, pp = integer_of(row.get("num_layers")) or degrees["pp"], degrees["pp"]
+    batch = integer_of(row.get("global_batch")) or 0
+    rounds = batch // (dp * degrees["micro_batch_size"])
+    per_rank = layers // pp if layers % pp == 0 else 1
+    plain = stated in (None, "1f1b")
+    if plain and framework == "nemo" and rounds and rounds % pp == 0 and per_rank > 1:
+        return per_rank, "one layer per chunk: NeMo recipes gpt3_175b and nemotron4_340b"
+    if stated != "interleaved-1f1b":
+        return 1, "no interleaving stated"
+    if framework == "torchtitan":
+        return 2, "torchtitan distributed/pipeline_parallel.py: two stages per rank"
+    smallest = next((size for size in range(2, per_rank + 1) if per_rank % size == 0), 1)
+    return smallest, "smallest degree that divides the layers of a rank"
 
 
 def _sequence_parallel(row: Row, tp: int) -> bool | None:
@@ -79,17 +126,27 @@ def _sequence_parallel(row: Row, tp: int) -> bool | None:
     return stated and tp > 1
 
 
-def _sharding(row: Row, replicas: int) -> dict[str, Any]:
+def _sharding(
+    row: Row, replicas: int, framework: Framework, gathers: bool, reading: Reading
+) -> dict[str, Any]:
     """ZeRO stage by number, ``2/3`` as FSDP that keeps parameters; ``fsdp`` as flag or size."""
     word = parse_cell(text_of(row.get("zero_stage"))).word
-    stages = [int(digit) for digit in re.findall(r"\d", word)]
-    stage = max(stages, default=0)
-    fields: dict[str, Any] = {"zero_stage": min(stage, 3)}
+    stages = [min(int(digit), 3) for digit in re.findall(r"\d", word)]
+    group = integer_of(row.get("fsdp")) or 0
+    if group:
+        stage = 3
+    elif stages:
+        stage = max(stages)
+    else:
+        stage, why = _USUAL_STAGE.get(framework, (0, "blank"))
+        reading.assume("zero_stage", stage, why)
+    if stage == 0 and gathers and framework in _DISTRIBUTED_OPTIMIZER:
+        stage = 1
+        reading.assume("zero_stage", stage, "overlapped parameter gathers need the distributed "
+                       "optimizer (Megatron-LM megatron/training/arguments.py)")
+    fields: dict[str, Any] = {"zero_stage": stage}
     if len(stages) > 1:
         fields["reshard_after_forward"] = False
-    group = integer_of(row.get("fsdp")) or 0
-    if group >= 1:
-        fields["zero_stage"] = 3
     if 1 < group < replicas and replicas % group == 0:
         fields["dp_shard"] = group
     return fields
@@ -155,7 +212,7 @@ def _modules(cell: Cell) -> tuple[str, ...]:
 
 def _overlap(text: str) -> dict[str, Any]:
     """A list of switches: what is named is on, ``=false`` is off, ``none`` turns all off."""
-    lowered = text.lower()
+    lowered = text.lower().replace("-", "_")
     if not lowered:
         return {}
     if lowered.startswith("none"):
@@ -163,15 +220,15 @@ def _overlap(text: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     everything = "dp/tp/pp" in lowered
     for names, field in (
-        (("overlap_grad", "overlap-grad"), "overlap_grad_reduce"),
-        (("overlap_param", "overlap-param"), "overlap_param_gather"),
+        (("overlap_grad",), "overlap_grad_reduce"),
+        (("overlap_param",), "overlap_param_gather"),
         (("overlap_p2p",), "overlap_p2p"),
         (("tp_comm_overlap", "async_tp"), "tp_comm_overlap"),
         (("moe_a2a_overlap",), "ep_overlap"),
     ):
         at = next((lowered.find(name) for name in names if name in lowered), -1)
         if at >= 0:
-            fields[field] = not re.match(r"[\w-]*\s*=\s*(false|0|no)", lowered[at:])
+            fields[field] = not re.match(r"\w*\s*=\s*(false|0|no)", lowered[at:])
         elif everything and field != "ep_overlap":
             fields[field] = True
     fields |= _graphs(lowered)
@@ -190,9 +247,15 @@ def _graphs(lowered: str) -> dict[str, Any]:
     return {"cuda_graphs": "partial" if modules else "full"}
 
 
-def _offload(row: Row) -> float:
-    layers = integer_of(row.get("num_layers"))
-    found = _OFFLOADED.search(text_of(row.get("optimizer_offload")).lower())
-    if found is None or not layers or is_blank(row.get("optimizer_offload")):
-        return 0.0
-    return min(1.0, int(found.group(1)) / layers)
+def _offload(row: Row) -> dict[str, float]:
+    """``activation cpu_offloading_num_layers=40``, ``cpu``, ``0.5`` or ``optimizer (50 %)``."""
+    text = text_of(row.get("optimizer_offload")).lower()
+    layers, found = integer_of(row.get("num_layers")), _OFFLOADED.search(text)
+    if found is not None:
+        return {"activation_offload": min(1.0, int(found.group(1)) / layers) if layers else 1.0}
+    if not text or flag_of(text) is False:
+        return {}
+    percent = _PERCENT.search(text)
+    number = float(percent.group(1)) / 100 if percent else number_of(text)
+    share = 1.0 if number is None else min(1.0, max(0.0, number))
+    return {"activation_offload" if text.startswith("activation") else "optimizer_offload": share}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from predictor.pipeline.gpipe import GPIPE
+from predictor.pipeline.interleaved import INTERLEAVED
+from predictor.pipeline.one_f_one_b import ONE_F_ONE_B
+from predictor.pipeline.schedule import Schedule
+from predictor.pipeline.zero_bubble import ZB_1P, ZB_2P, ZB_H1
 
-from predictor.pipeline.orders import Order, gpipe, interleaved, one_f_one_b
-from predictor.pipeline.zero_bubble import zb_2p, zb_h1
-
-SCHEDULES: dict[str, Callable[[int, int, int], Order]] = {
-    "gpipe": gpipe, "1f1b": one_f_one_b, "interleaved-1f1b": interleaved, "zb-h1": zb_h1,
-    "zb-1p": zb_h1, "zb-2p": zb_2p,
+SCHEDULES: dict[str, Schedule] = {
+    schedule.name: schedule
+    for schedule in (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_1P, ZB_2P)
 }

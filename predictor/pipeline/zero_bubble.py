@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from predictor.pipeline.orders import Order, Work
+from predictor.pipeline.schedule import Order, Schedule, Work, pp_at_a_time
+from predictor.spec.errors import InputError
 
-
-
-def zb_h1(pp: int, vpp: int, num_microbatches: int) -> Order:
-    """1F1B whose weight gradients wait until a rank would idle (section 2.2).
-
-    No rank keeps more micro-batches than 1F1B's first does.
-    """
-    return _list_schedule(pp, num_microbatches, window=lambda rank: pp - rank, kept=pp)
-
-
-def zb_2p(pp: int, vpp: int, num_microbatches: int) -> Order:
-    """Twice the warm-up and memory of 1F1B; no bubble when F = B = W (section 2.2, ZB-H2)."""
-    return _list_schedule(pp, num_microbatches, window=lambda rank: 2 * (pp - rank) - 1,
-                          kept=2 * pp - 1)
+SOURCE = "Qi et al. 2024, arXiv 2401.10241"
 
 
 @dataclass(slots=True)
@@ -62,3 +50,37 @@ def _list_schedule(pp: int, count: int, *, window: Callable[[int], int], kept: i
                 rank.order.append((work, 0, rank.done[work]))
                 rank.done[work] += 1
     return np.array([rank.order for rank in ranks], dtype=np.int64)
+
+
+def _one_chunk(vpp: int) -> None:
+    if vpp > 1:
+        raise InputError.of("one-chunk", f"this zero-bubble schedule runs one chunk per rank, not "
+                            f"{vpp}", "set vpp to 1 or choose interleaved-1f1b", "strategy.vpp")
+
+
+def _h1(pp: int, vpp: int, num_microbatches: int, group: int) -> Order:
+    """ZB-H1 (section 2.2): 1F1B whose weight gradients wait until a rank would idle."""
+    _one_chunk(vpp)
+    return _list_schedule(pp, num_microbatches, window=lambda rank: pp - rank, kept=pp)
+
+
+def _h2(pp: int, vpp: int, num_microbatches: int, group: int) -> Order:
+    """ZB-H2 (section 2.2): twice the warm-up of 1F1B."""
+    _one_chunk(vpp)
+    return _list_schedule(pp, num_microbatches, window=lambda rank: 2 * (pp - rank) - 1,
+                          kept=2 * pp - 1)
+
+
+ZB_H1 = Schedule(
+    name="zb-h1",
+    summary="1F1B whose weight gradients fill the cool-down; no rank keeps more than 1F1B's first",
+    source=SOURCE, build=_h1, group=pp_at_a_time, splits_weight=True)
+ZB_1P = replace(
+    ZB_H1, name="zb-1p",
+    summary="zero bubble within the peak memory of 1F1B; ordered like zb-h1")
+"""The authors' ZB-1p searches an order for measured durations; with equal ones it is ZB-H1."""
+ZB_2P = Schedule(
+    name="zb-2p",
+    summary="twice the warm-up and memory of 1F1B; no bubble when the three passes take equally "
+            "long",
+    source=SOURCE, build=_h2, group=pp_at_a_time, splits_weight=True)

@@ -8,6 +8,8 @@ Examples: ``tier in {A,B} and workload == pretrain*``, ``tp * pp <= 32``, ``not 
 - Elsewhere a bare word is text, unless it names a column. A trailing ``*`` is a wildcard. Quotes
   are needed around text with spaces, signs or the words above. Case does not matter.
 - A blank cell equals nothing but ``""`` and satisfies no order.
+
+The text is parsed and compared, never evaluated as code.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ _RESERVED = frozenset({"and", "or", "not", "in"})
 class _Token:
     kind: str
     text: str
+    position: int
+    """Characters before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,16 @@ class Constraint:
                 _did_you_mean(unknown[0], columns), "where")
         return self.root.matches(columns)
 
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Return whether one set of values satisfies the constraint.
+
+        Raises
+        ------
+        InputError
+            When the constraint names a value that is not there.
+        """
+        return bool(self.matches({name: [value] for name, value in values.items()})[0])
+
 
 def parse_constraint(text: str) -> Constraint:
     """Return the constraint that ``text`` states.
@@ -197,20 +211,25 @@ class _Parser:
         while position < end:
             match = _TOKEN.match(text, position)
             if match is None:
-                self._wrong(f"{text[position:].strip()[:20]!r} cannot be read")
+                rest = text[position:].lstrip()
+                self._wrong(f"{rest[:20]!r} cannot be read", end - len(rest.rstrip()))
             kind = match.lastgroup or "word"
             found = match.group(kind)
-            tokens.append(_Token(kind, found[1:-1] if kind == "quoted" else found))
+            bare = found[1:-1] if kind == "quoted" else found
+            tokens.append(_Token(kind, bare, match.start(kind)))
             position = match.end()
         return tokens
 
-    def _wrong(self, what: str) -> NoReturn:
+    def _wrong(self, what: str, position: int | None = None) -> NoReturn:
+        at = self._peek().position if position is None else position
         raise InputError.of(
-            "constraint", f"cannot read the constraint {self.text.strip()[:80]!r}: {what}",
+            "constraint",
+            f"cannot read {self.text.strip()[:80]!r} at character {at + 1}: {what}",
             "write for example: tier in {A,B} and workload == pretrain* and tp <= 8", "where")
 
     def _peek(self) -> _Token:
-        return self.tokens[self.at] if self.at < len(self.tokens) else _Token("end", "its end")
+        return self.tokens[self.at] if self.at < len(self.tokens) else _Token(
+            "end", "the end", len(self.text.rstrip()))
 
     def _take(self, *texts: str) -> bool:
         token = self._peek()
@@ -272,19 +291,23 @@ class _Parser:
         self._wrong(f"expected a comparison (== != < <= > >= in) before {sign.text!r}")
 
     def _product(self) -> _Product:
-        factors = [self._factor()]
-        while self._peek().kind == "star":
-            self.at += 1
+        factors: list[str | float] = []
+        starred = True
+        while starred:
             factors.append(self._factor())
+            # "tp* pp" reads as a wildcard until it turns out to be a factor.
+            starred = self.tokens[self.at - 1].kind == "wild" or self._peek().kind == "star"
+            self.at += self._peek().kind == "star"
         return _Product(tuple(factors))
 
     def _factor(self) -> str | float:
         token = self._peek()
-        if token.kind != "word" or token.text.lower() in _RESERVED:
+        if token.kind not in ("word", "wild") or token.text.lower() in _RESERVED:
             self._wrong(f"expected a column or a number before {token.text!r}")
         self.at += 1
-        number = _number(token.text)
-        return token.text if number is None else number
+        name = token.text.rstrip("*")
+        number = _number(name)
+        return name if number is None else number
 
     def _value(self) -> _Token:
         token = self._peek()

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from predictor.lowering.batch import WORDS, Batch
-from predictor.lowering.groups import pipeline_group
+from predictor.lowering.batch import WORDS, Batch, code
+from predictor.lowering.groups import pipeline_group, tensor_group
 from predictor.lowering.lower import Lowered, lower
 from predictor.lowering.parts import Stages, build_stages
 from predictor.lowering.tables import (
@@ -143,23 +143,37 @@ class _Composer:
         return out[0], out[1], weight
 
     def _links(self) -> Floats:
-        """Seconds of one hop between neighbouring ranks, the mean over the hops of a pipeline."""
+        """Seconds of one hop between neighbouring ranks, the mean over the hops of a pipeline.
+
+        With sequence parallelism each tensor-parallel rank sends its share of the sequence;
+        DeepSpeed's pipeline engine also splits the message, and gathers it where it arrives.
+        """
         batch = self.batch
-        strategy, group = batch.strategy, pipeline_group(batch)
-        shards = np.where((strategy.sequence_parallel > 0), strategy.tp, 1)
-        size = 2.0 * batch.tokens * batch.model.hidden_size / shards
+        strategy, group, tensor = batch.strategy, pipeline_group(batch), tensor_group(batch)
+        splits = (batch.job.framework == code("framework", "megatron-deepspeed")) \
+            & (strategy.tp > 1) & (strategy.sequence_parallel == 0)
+        message = 2.0 * batch.tokens * batch.model.hidden_size
+        shared = (strategy.sequence_parallel > 0) | splits
+        size = message / np.where(shared, strategy.tp, 1)
         ones = np.ones(len(batch), dtype=np.int64)
-        domain = batch.ranks_per_domain
-        pairs = np.maximum(1, np.minimum(domain, group.stride))
+        pairs = np.maximum(1, np.minimum(batch.ranks_per_domain, group.stride))
         crossing = np.where(strategy.pp > 1, (group.domains - 1) / np.maximum(strategy.pp - 1, 1),
                             0.0)
-        hop = {"kind": ones * int(CollectiveKind.SEND_RECV), "network": batch.network,
-               "bytes": size, "group_size": 2 * ones, "stride": group.stride}
-        inside = CollectiveTable(**hop, ranks_per_domain=2 * ones, domains=ones, concurrent=pairs)
-        across = CollectiveTable(**hop, ranks_per_domain=ones, domains=2 * ones, concurrent=pairs)
-        inside_s = self.timer.collectives(inside, batch.networks)
-        across_s = self.timer.collectives(across, batch.networks)
-        return (1 - crossing) * inside_s + crossing * across_s
+
+        def hop_s(inside: bool) -> Floats:
+            return self.timer.collectives(CollectiveTable(
+                kind=ones * int(CollectiveKind.SEND_RECV), network=batch.network, bytes=size,
+                group_size=2 * ones, ranks_per_domain=ones * (2 if inside else 1),
+                domains=ones * (1 if inside else 2), stride=group.stride, concurrent=pairs),
+                batch.networks)
+
+        gather = CollectiveTable(
+            kind=ones * int(CollectiveKind.ALL_GATHER), network=batch.network,
+            bytes=np.where(splits, message, 0.0), group_size=tensor.size,
+            ranks_per_domain=tensor.ranks_per_domain, domains=tensor.domains,
+            stride=tensor.stride, concurrent=tensor.concurrent)
+        gather_s = self.timer.collectives(gather, batch.networks)
+        return np.asarray((1 - crossing) * hop_s(True) + crossing * hop_s(False) + gather_s)
 
     def _pipeline(self, work_s: Floats, link_s: Floats) -> Floats:
         """Return shape (ranks,): when each rank ends its last backward."""

@@ -10,30 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.datasets.cells import number_of, text_of
+from predictor.datasets.cells import text_of
 from predictor.datasets.tables import read_table
 from predictor.spec.constraints import parse_constraint
 from predictor.spec.errors import InputError
-from predictor.training.metrics import (
-    Candidate,
-    Errors,
-    Ranking,
-    errors,
-    interval_scores,
-    merge_identical,
-    ranking,
-    ratios,
-)
+from predictor.training.metrics import Errors, Ranking, errors, interval_scores, ratios
 from predictor.training.outcome import Outcome, Progress, StepPredictor
 from predictor.training.quantities import DEFAULT_GROUP, QUANTITIES
+from predictor.training.rank_groups import score_order
 from predictor.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-CROSS_RELEASE = "xrel-"
-"""Rank groups so named compare releases of the software, not only strategies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +38,8 @@ class EvaluationReport:
     refused: tuple[dict[str, str], ...]
     """Id and reason of every row that could not be predicted."""
     refused_by_kind: dict[str, int]
+    refused_examples: dict[str, dict[str, str]]
+    """First refused row of each kind."""
     n_untimed: int
     """Rows without a measurement that did not run out of memory either."""
     errors: Errors
@@ -120,7 +112,7 @@ def evaluate(
     predictor
         What the document calls the predictor.
     progress
-        Called with the number of rows done.
+        Called with the numbers of rows done and of rows to predict.
 
     Raises
     ------
@@ -130,15 +122,17 @@ def evaluate(
     if quantity not in QUANTITIES:
         raise InputError.of("known-quantity", f"there is no quantity {quantity!r}",
                             f"choose one of {', '.join(QUANTITIES)}", "quantity")
+    predict = predict or _analytic()
+    _import_readers()
     began = time.perf_counter()
     frame, ids = _selected(read_table(table), where)
-    outcome = QUANTITIES[quantity](frame, predict or _analytic(), progress or _silent)
+    outcome = QUANTITIES[quantity](frame, predict, progress or _silent)
     seconds = time.perf_counter() - began
     group = _group_column(frame, group_by, quantity)
     groups = _by_group(frame, group, outcome)
     mapes = [found.mape for found in groups.values() if found.mape is not None]
     refused = outcome.refused
-    ranked, apart = _ranking(frame, outcome)
+    ranked, apart = score_order(frame, outcome)
     coverage, half_width = interval_scores(
         outcome.measured, outcome.low, outcome.high, outcome.predicted)
     known = set(learned_from)
@@ -147,6 +141,8 @@ def evaluate(
         predicted=int(len(frame) - refused.sum()),
         refused=tuple({"id": ids[row], "why": outcome.why[row]} for row in np.flatnonzero(refused)),
         refused_by_kind=outcome.refusal_kinds(),
+        refused_examples={kind: {"id": ids[row], "why": outcome.why[row]}
+                          for kind, row in outcome.refusal_examples().items()},
         n_untimed=int(np.sum(np.isnan(outcome.measured) & ~outcome.out_of_memory)),
         errors=errors(outcome.measured, outcome.predicted),
         mape_group_mean=float(np.mean(mapes)) if mapes else None,
@@ -162,7 +158,14 @@ def _analytic() -> StepPredictor:
     return predict_steps
 
 
-def _silent(done: int) -> None:
+def _import_readers() -> None:
+    """Load what reading needs, so that the clock counts work and not start-up."""
+    import pandas  # noqa: F401, ICN001
+
+    import predictor.datasets.steps  # noqa: F401
+
+
+def _silent(done: int, total: int) -> None:
     """Report to nobody."""
 
 
@@ -198,9 +201,12 @@ def _group_column(frame: pd.DataFrame, group_by: str | None, quantity: str) -> s
 def _by_group(frame: pd.DataFrame, column: str, outcome: Outcome) -> dict[str, Errors]:
     if not column:
         return {}
-    names = np.array([text_of(cell) or "(blank)" for cell in frame[column]], dtype=object)
-    return {str(name): errors(outcome.measured[names == name], outcome.predicted[names == name])
-            for name in sorted(set(names))}
+    names, member = np.unique([text_of(cell) or "(blank)" for cell in frame[column]],
+                              return_inverse=True)
+    order = np.argsort(member, kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(member, minlength=len(names)))[:-1])
+    return {str(name): errors(outcome.measured[at], outcome.predicted[at])
+            for name, at in zip(names, rows, strict=True)}
 
 
 def _memory_score(outcome: Outcome) -> dict[str, int]:
@@ -209,47 +215,6 @@ def _memory_score(outcome: Outcome) -> dict[str, int]:
     ran = np.isfinite(outcome.measured) & ~oom
     return {"rows": int(oom.sum()), "predicted_not_to_fit": int((oom & doubted).sum()),
             "ran_but_predicted_not_to_fit": int((ran & doubted).sum())}
-
-
-def _ranking(frame: pd.DataFrame, outcome: Outcome) -> tuple[Ranking, Ranking]:
-    """Order within rank groups; groups that mix releases apart."""
-    kept: list[list[Candidate]] = []
-    apart: list[list[Candidate]] = []
-    for name, rows in _rank_groups(frame).items():
-        candidates = merge_identical(
-            [outcome.strategies[row] for row in rows],
-            [_candidate(frame, outcome, row) for row in rows])
-        releases = {_cell(frame, "framework_version", row) for row in rows}
-        mixed = name.startswith(CROSS_RELEASE) or len(releases) > 1
-        (apart if mixed else kept).append(candidates)
-    return ranking(kept), ranking(apart)
-
-
-def _rank_groups(frame: pd.DataFrame) -> dict[str, list[int]]:
-    """Positions of the rows that can be ordered, by rank group and workload."""
-    groups: dict[str, list[int]] = {}
-    if not {"rank_group", "global_batch"} <= set(frame.columns):
-        return groups
-    for row, cell in enumerate(frame["rank_group"]):
-        name = text_of(cell)
-        if name:
-            workload = _cell(frame, "workload", row).split("(")[0]
-            groups.setdefault(f"{name}\t{workload}", []).append(row)
-    return groups
-
-
-def _cell(frame: pd.DataFrame, column: str, row: int) -> str:
-    return text_of(frame[column].iat[row]) if column in frame.columns else ""
-
-
-def _candidate(frame: pd.DataFrame, outcome: Outcome, row: int) -> Candidate:
-    samples = number_of(frame["global_batch"].iat[row]) or np.nan
-    refused = bool(outcome.why[row])
-    return Candidate(
-        measured_s=float(outcome.measured[row]) / samples,
-        predicted_s=np.inf if refused else float(outcome.predicted[row]) / samples,
-        out_of_memory=bool(outcome.out_of_memory[row]),
-        choosable=not outcome.does_not_fit[row])
 
 
 def _per_row(ids: list[str], outcome: Outcome) -> pd.DataFrame:

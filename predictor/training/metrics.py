@@ -92,13 +92,17 @@ class GroupScore:
 
 
 def score_group(candidates: Sequence[Candidate]) -> GroupScore | None:
-    """Return the scores of one group, None when measured ties leave no pair to order."""
+    """Return the scores of one group, None when measured ties leave no pair to order.
+
+    Strategies that were neither timed nor out of memory count for nothing.
+    """
     timed = [one for one in candidates if np.isfinite(one.measured_s)]
     tau = kendall_tau(np.array([one.measured_s for one in timed]),
                       np.array([one.predicted_s for one in timed]))
     if tau is None:
         return None
-    return GroupScore(tau, top1_regret(candidates))
+    return GroupScore(tau, top1_regret([
+        one for one in candidates if one.out_of_memory or np.isfinite(one.measured_s)]))
 
 
 def kendall_tau(measured: Floats, predicted: Floats) -> float | None:

@@ -15,8 +15,8 @@ from predictor.spec.job import TrainingJob
 from predictor.spec.strategy import Strategy
 
 DOES_NOT_FIT = "does-not-fit"
-Progress = Callable[[int], None]
-"""Called with the number of rows that are done."""
+Progress = Callable[[int, int], None]
+"""Called with the numbers of rows that are done and that there are."""
 
 
 class Predictions(Protocol):
@@ -90,3 +90,11 @@ class Outcome:
     def refusal_kinds(self) -> dict[str, int]:
         """Return how many rows were refused for each kind of reason, the commonest first."""
         return dict(Counter(filter(None, self.kind)).most_common())
+
+    def refusal_examples(self) -> dict[str, int]:
+        """Return the first row that was refused for each kind of reason."""
+        first: dict[str, int] = {}
+        for row, kind in enumerate(self.kind):
+            if kind:
+                first.setdefault(kind, row)
+        return first

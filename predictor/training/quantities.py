@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from predictor.training.outcome import Outcome, Predictions, Progress, StepPredi
 if TYPE_CHECKING:
     import pandas as pd
 
-CHUNK = 4096
+CHUNK = 2048
 """Rows predicted in one pass: enough to vectorise, few enough to show progress."""
 Quantity = Callable[["pd.DataFrame", StepPredictor, Progress], Outcome]
 
@@ -28,7 +29,9 @@ def step_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) 
     outcome = Outcome.empty(len(frame))
     outcome.measured = _numbers(frame["step_time_s"])
     if "oom" in frame.columns:
-        outcome.out_of_memory = np.array([flag_of(cell) is True for cell in frame["oom"]])
+        outcome.out_of_memory = np.array([flag_of(cell) is True for cell in frame["oom"]],
+                                         dtype=bool)
+        outcome.measured[outcome.out_of_memory] = np.nan
     for label, problems in rows.refused:
         outcome.refuse(int(str(label)), problems)
     positions = np.array(rows.row_index, dtype=np.int64)
@@ -41,27 +44,31 @@ def step_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) 
         _spread(outcome, positions[chunk], found, found.step_time_s)
         outcome.low[positions[chunk]] = found.low_s
         outcome.high[positions[chunk]] = found.high_s
-        progress(min(start + CHUNK, len(positions)))
+        progress(min(start + CHUNK, len(positions)), len(positions))
     return outcome
 
 
 def peak_memory(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) -> Outcome:
     """Predict the peak memory of every row of a memory table, in bytes of the kind it measured."""
-    from predictor.datasets.memory import read_memory
+    from predictor.datasets.memory import measured, read_memory
 
     rows = read_memory(frame)
     outcome = Outcome.empty(len(frame))
     positions = np.array(rows.row_index, dtype=np.int64)
     outcome.measured[positions] = rows.measured_bytes
     for label, problems in rows.refused:
-        outcome.refuse(int(str(label)), problems)
+        row = int(str(label))
+        outcome.refuse(row, problems)
+        with suppress(InputError):
+            outcome.measured[row] = measured(frame.iloc[row].to_dict())[1]
     found: Any = predict(rows.jobs, rows.strategies)
     peak = np.where(rows.last_rank, found.last_rank_bytes, found.peak_bytes)
     kinds = np.array(rows.mem_kind)
     predicted = np.select([kinds == "reserved", kinds == "device"],
                           [found.reserved_bytes, found.device_bytes], peak)
     _spread(outcome, positions, found, predicted)
-    progress(len(positions))
+    progress(len(positions), len(positions))
+    outcome.breakdown = {}  # seconds explain no bytes
     return outcome
 
 
@@ -72,7 +79,7 @@ def kernel_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress
 
     found = read_kernels(_numbered(frame))
     outcome = _operators(frame, "latency_us", found, found.sum_s(timed(found.table, found.gpus)))
-    progress(len(frame))
+    progress(len(frame), len(frame))
     return outcome
 
 
@@ -83,7 +90,7 @@ def collective_times(frame: pd.DataFrame, predict: StepPredictor, progress: Prog
 
     found = read_collectives(_numbered(frame))
     outcome = _operators(frame, "time_us", found, timed(found.table, found.networks))
-    progress(len(frame))
+    progress(len(frame), len(frame))
     return outcome
 
 
