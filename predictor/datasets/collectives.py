@@ -176,7 +176,8 @@ class _Cells:
         outer = self.words("inter_link")
         records = [self._network(row, outer[row]) for row in rows.tolist()]
         distinct = {record: index for index, record in enumerate(dict.fromkeys(records))}
-        columns = np.array(list(distinct), dtype=np.float64).reshape(len(distinct), -1).T
+        columns = np.array(list(distinct), dtype=np.float64).reshape(
+            len(distinct), len(NetworkTable.__dataclass_fields__)).T
         ranks = self.ranks[rows].astype(np.int64)
         domains = np.array([self._domains(row) for row in rows.tolist()], dtype=np.int64)
         ones = np.ones(len(rows), dtype=np.int64)

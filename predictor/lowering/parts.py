@@ -75,18 +75,33 @@ def build_stages(batch: Batch) -> Stages:
 
 
 def split_layers(batch: Batch, row: Ints, stage: Ints) -> Ints:
-    """Return the number of layers of each (row, stage); arguments and result have one shape."""
-    strategy, model = batch.strategy, batch.model
-    num_stages = (strategy.pp * strategy.vpp)[row]
-    num_layers = (model.num_layers + model.num_encoder_layers)[row]
-    first_unit = strategy.account_for_embedding_in_split[row]
-    last_unit = strategy.account_for_loss_in_split[row]
-    units = _balanced(num_layers + first_unit + last_unit, num_stages, stage)
-    layers = units - first_unit * (stage == 0) - last_unit * (stage == num_stages - 1)
+    """Return the number of layers of each (row, stage); arguments and result have one shape.
+
+    Multi-token-prediction blocks sit on the last stage and weigh like layers there, as in the
+    layouts that DeepSeek-V3 recipes give.
+    """
+    layers = _by_units(batch, row, stage, batch.model.mtp_num_layers)
+    short = np.zeros(len(batch), dtype=bool)
+    short[row[layers < 0]] = True
+    if short.any():
+        plain = _by_units(batch, row, stage, np.zeros_like(batch.model.mtp_num_layers))
+        layers = np.where(short[row], plain, layers)
     layers = _with_given_ends(batch, row, stage, layers)
     for index, layout in enumerate(batch.layouts):
         if layout:
             layers[row == index] = layout
+    return layers
+
+
+def _by_units(batch: Batch, row: Ints, stage: Ints, last_blocks: Ints) -> Ints:
+    """Share layers, and what counts as a layer on the first and the last stage."""
+    strategy, model = batch.strategy, batch.model
+    num_stages = (strategy.pp * strategy.vpp)[row]
+    num_layers = (model.num_layers + model.num_encoder_layers)[row]
+    first_unit = strategy.account_for_embedding_in_split[row]
+    last_unit = strategy.account_for_loss_in_split[row] + last_blocks[row]
+    units = _balanced(num_layers + first_unit + last_unit, num_stages, stage)
+    layers: Ints = units - first_unit * (stage == 0) - last_unit * (stage == num_stages - 1)
     return layers
 
 

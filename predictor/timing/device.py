@@ -14,10 +14,10 @@ SUSTAINED = np.array([_SUSTAINED.get(name, 0.7) for name in GENERATIONS])
 """Share of the 16-bit tensor peak that large GEMMs reach while a training step draws full power."""
 _TDP_W = {"volta": 300.0, "ampere": 400.0, "hopper": 700.0, "blackwell": 1000.0}
 REFERENCE_TDP_W = np.array([_TDP_W.get(name, 0.0) for name in GENERATIONS])
-TDP_EXPONENT = 0.4
+TDP_EXPONENT = 0.5
 """Dynamic power grows with clock x voltage squared and voltage with clock: clock ~ power^(1/3)
 to power^(1/2)."""
-NARROW_SHARE = np.array([1.0, 1.0, 1.0, 1.0, 0.95, 0.8])
+NARROW_SHARE = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.85])
 """By Dtype, of the type's own peak: 8-bit and 4-bit products draw less power per FLOP, but their
 data must arrive in a half and a quarter of the time."""
 

@@ -106,7 +106,7 @@ def test_sibling_groups_share_the_adapters():
 
 def test_seventy_two_gpus_are_one_domain():
     inside = seconds(NVL72, CollectiveKind.ALL_GATHER, 1024 * MIB, 72)
-    assert inside < 0.5 * seconds(H100, CollectiveKind.ALL_GATHER, 1024 * MIB, 72, 9)
+    assert inside < 0.7 * seconds(H100, CollectiveKind.ALL_GATHER, 1024 * MIB, 72, 9)
 
 
 def test_pcie_collapses_with_ranks():
@@ -172,8 +172,8 @@ def test_never_faster_than_the_links_of_one_rank(machine, kind, size, group):
     local, domains, concurrent = group
     ranks = local * domains
     least = size * (1 - 1 / ranks)
-    rate = machine.intra_bytes_per_s[0] if local > 1 else (
-        max(machine.nic_bytes_per_s[0], machine.inter_bytes_per_s[0]))
+    rate = (local > 1) * machine.intra_bytes_per_s[0] + (domains > 1) * max(
+        machine.nic_bytes_per_s[0], machine.inter_bytes_per_s[0])
     assert seconds(machine, kind, size, ranks, domains, concurrent) >= least / rate
 
 
