@@ -28,6 +28,7 @@ _USUAL_STAGE: dict[str, tuple[int, str]] = {
     "torchtitan": (3, "torchtitan shards with FSDP2 by default"),
     "llm-foundry": (3, "llm-foundry's configurations use FSDP FULL_SHARD"),
 }
+_USUAL_RECOMPUTE = {"maxtext": ("full", "remat_policy: full in MaxText configs/base.yml")}
 _LAYERS = re.compile(r"(\d+)\s*layers")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 _OFFLOADED = re.compile(r"cpu_offloading_num_layers\s*=\s*(\d+)")
@@ -49,7 +50,10 @@ def read_strategy(
     fields |= _pipeline(row, fields, dp, framework, reading)
     fields["sequence_parallel"] = _sequence_parallel(row, fields["tp"])
     fields |= _precision(text_of(row.get("precision")), gpu, reading)
-    fields |= _recompute(text_of(row.get("recompute")), reading)
+    if framework == "nemo" and fields["precision"] in ("fp8", "mxfp8", "nvfp4"):
+        fields["fp8_param_gather"] = True
+        reading.assume("fp8_param_gather", True, "fp8_params in NeMo's performance recipes")
+    fields |= _recompute(text_of(row.get("recompute")), framework, reading)
     fields |= _overlap(text_of(row.get("overlap")))
     gathers = bool(fields.get("overlap_param_gather"))
     fields |= _sharding(row, dp * fields["cp"], framework, gathers, reading)
@@ -184,10 +188,11 @@ def _fp8_recipe(words: set[str], gpu: Gpu) -> dict[str, Any]:
     return {}
 
 
-def _recompute(text: str, reading: Reading) -> dict[str, Any]:
+def _recompute(text: str, framework: Framework, reading: Reading) -> dict[str, Any]:
     if not text:
-        reading.assume("recompute", "none", "blank")
-        return {"recompute": "none"}
+        usual, why = _USUAL_RECOMPUTE.get(framework, ("none", "blank"))
+        reading.assume("recompute", usual, why)
+        return {"recompute": usual}
     cell = parse_cell(text)
     if cell.word.startswith("full"):
         return {"recompute": "full", "recompute_num_layers": _recomputed_layers(cell)}

@@ -27,6 +27,8 @@ FUSED_LOSS_BYTES = 4.0
 PLAIN_LOSS_BYTES = 12.0
 """Per logit while a loss made of single operations runs: 16-bit logits, their fp32 copy, the
 exponentials and the fp32 gradient before it is cast back."""
+TORCH_LOSS_BYTES = 6.0
+"""The same for torch's cross-entropy under autocast: 16-bit logits and the fp32 gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,9 @@ class _Tensors:
         self.gathered = self.element * shapes.tokens * shapes.hidden
         modules = batch.strategy.recompute_modules
         self.modules = np.where(modules > 0, modules, module_bit("core_attn"))
+        frozen = batch.job.workload == code("workload", "lora")
+        # A frozen matrix has no weight gradient and keeps no input; adapters sit on attention.
+        self.kept_input = np.where(frozen, 0.0, 1.0)
 
     def recomputes(self, *modules: str) -> Floats:
         """1 where any of ``modules`` is on the row's list."""
@@ -120,9 +125,9 @@ class _Tensors:
         """Norm input and output, up projection, activation."""
         width = self.batch.model.ffn_hidden_size / self.shapes.tp
         inner, into, out = self._feed_forward(self.shapes.tokens * width)
-        whole = self.stream + self.normed + inner + self.mask()
-        dropped = np.maximum(self.recomputes("mlp") * inner, 0.0) \
-            + self.recomputes("layernorm") * self.normed
+        normed = self.normed * self.kept_input
+        whole = self.stream + normed + inner + self.mask()
+        dropped = self.recomputes("mlp") * inner + self.recomputes("layernorm") * normed
         return whole, dropped, 2 * self.gathered + into + out
 
     def _feed_forward(self, elements: Floats) -> tuple[Floats, Floats, Floats]:
@@ -130,7 +135,7 @@ class _Tensors:
         ups = np.where(self.batch.model.gated_mlp > 0, 2.0, 1.0)
         into = self.element * elements * ups
         out = self.linear_input * elements
-        return into + out, into, self.element * elements
+        return into + self.kept_input * out, into, self.element * elements
 
     def moe(self) -> tuple[Floats, Floats, Floats]:
         """Norm, router, dispatched tokens, expert and shared-expert inner tensors."""
@@ -168,5 +173,8 @@ class _Tensors:
         logits = self.shapes.tokens * self.batch.padded_vocab / self.shapes.tp
         saved = 2 * self.stream + LOSS_SAVED_BYTES * logits
         fused = FUSED_LOSS[self.batch.job.framework]
-        return saved, np.where(fused, FUSED_LOSS_BYTES, PLAIN_LOSS_BYTES) * logits + self.gathered
+        megatron = self.batch.job.implementation <= code("implementation", "megatron-fused")
+        loss = np.where(fused, FUSED_LOSS_BYTES,
+                        np.where(megatron, PLAIN_LOSS_BYTES, TORCH_LOSS_BYTES))
+        return saved, loss * logits + self.gathered
 

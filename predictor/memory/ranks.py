@@ -25,8 +25,8 @@ CONTEXT_BYTES = 0.6 * 2**30
 """CUDA context with loaded kernels."""
 NCCL_BYTES = 0.35 * 2**30
 """Channels and buffers of one communicator."""
-TIGHT_SHARE = 0.95
-"""Use above which a small change of shapes or fragmentation runs out of memory."""
+TIGHT_SHARE = 0.05
+"""Distance from the capacity within which the estimate's own error decides: ``tight``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,8 @@ def _table(batch: Batch, ranks: _RankIndex, categories: dict[str, Floats], alloc
     least = ranks.over_rows(allocated) + outside
     most = ranks.over_rows(device)
     verdict: NDArray[Any] = np.where(
-        least > capacity, "does-not-fit", np.where(most > TIGHT_SHARE * capacity, "tight", "fits"))
+        least > (1 + TIGHT_SHARE) * capacity, "does-not-fit",
+        np.where(most > (1 - TIGHT_SHARE) * capacity, "tight", "fits"))
     return MemoryTable(
         row=ranks.row, categories=categories, allocated_bytes=allocated,
         reserved_per_rank_bytes=reserved, device_per_rank_bytes=device,

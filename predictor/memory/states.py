@@ -55,8 +55,10 @@ def model_states(batch: Batch, stages: Stages) -> ModelStates:
         return np.asarray((dense + expert) * bytes_each)
 
     narrow = (precision >= code("precision", "fp8"))[row]
-    compute = np.where(wide, 4.0, np.where(
-        narrow, np.where(strategy.fp8_param_gather[row] > 0, 1.0, 2.0) + FP8_CACHE_BYTES, 2.0))
+    frozen = (batch.job.workload == code("workload", "lora"))[row]
+    eight_bit = np.where(frozen, FP8_CACHE_BYTES, FP8_CACHE_BYTES + np.where(
+        strategy.fp8_param_gather[row] > 0, 1.0, 2.0))
+    compute = np.where(wide, 4.0, np.where(narrow, eight_bit, 2.0))
     parameters = np.where(master_only & ~wide, 0.0, sharded(compute, 3))
     gradient = np.where(wide, 4.0, GRADIENT_BYTES[strategy.grad_reduce_dtype[row]])
     gradient = np.where(native & (stage == 3), 4.0, gradient)

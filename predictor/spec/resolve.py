@@ -34,8 +34,8 @@ FRAMEWORKS: dict[str, FrameworkDefaults] = {
         "megatron-fused", {"bf16": "fp32", "*": "fp16"}, False, False, False,
         "Megatron-DeepSpeed arguments.py; DeepSpeed pipe/engine.py reduces after the flush"),
     "nemo": FrameworkDefaults(
-        "transformer-engine", _MEGATRON_REDUCE, True, True, True,
-        "NeMo and Megatron-Bridge pretraining recipes"),
+        "transformer-engine", {"fp32": "fp32", "*": "bf16"}, True, True, True,
+        "NeMo and Megatron-Bridge performance recipes (grad_reduce_in_fp32 = False)"),
     "torchtitan": FrameworkDefaults(
         "compiled", {"*": "fp32"}, True, True, True, "torchtitan config/configs.py"),
     "deepspeed": FrameworkDefaults(
