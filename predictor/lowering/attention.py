@@ -13,6 +13,7 @@ from predictor.lowering.shapes import (
 from predictor.lowering.tables import CollectiveKind, Floats, KernelKind, Phase, Stream
 from predictor.lowering.tensor_parallel import enter_block, leave_block
 
+FUSED_SOFTMAX_MATRICES = 4
 CORE = module_mask("core_attn")
 NORM = module_mask("layernorm")
 
@@ -166,7 +167,10 @@ def _unfused(
                 m=m, n=n, k=k, flops=2 * pairs * m * n * k,
                 bytes=emitter.element_bytes * pairs * (m * k + k * n + m * n),
                 count=count, module=CORE)
-    fused = is_word(emitter.batch.job.attention_backend, "attention_backend", "fused-softmax")
+    # Megatron-LM's kernel takes four score matrices per block and falls back to single operations
+    # when they do not divide (fused_softmax.py, is_kernel_available).
+    fused = is_word(emitter.batch.job.attention_backend, "attention_backend", "fused-softmax") \
+        & (pairs % FUSED_SOFTMAX_MATRICES == 0)
     elements = pairs * shapes.local_len * keys
     # Softmax reads and writes; dropout reads, writes and keeps a one-byte mask. The eager chain
     # scales, masks, casts to fp32 and back around it.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from predictor.lowering.attention import emit_norm, emit_residual
+from predictor.lowering.batch import Batch
 from predictor.lowering.emitter import Emitter, module_mask
-from predictor.lowering.groups import expert_group, expert_tensor_group
+from predictor.lowering.groups import Group, expert_group, expert_tensor_group
 from predictor.lowering.mlp import emit_activation, emit_feed_forward
 from predictor.lowering.parameters import expert_width
 from predictor.lowering.parts import Part
@@ -82,7 +83,7 @@ def _dispatch_and_combine(emitter: Emitter, shapes: Shapes) -> None:
         emitter.memory(KernelKind.PERMUTE, Part.MOE, phase, elements=elements, accesses=4.0,
                        width=width, launches=6.0, module=BLOCK)
     group = expert_group(batch)
-    size = elements * emitter.element_bytes
+    size = elements * emitter.element_bytes * _sent_share(batch, group)
     hidden = np.where(batch.strategy.ep_overlap > 0, 0.0, 1.0)
     gathers = is_word(batch.strategy.moe_dispatcher, "moe_dispatcher", "allgather").astype(float)
     tokens = shapes.norm_tokens * width * emitter.element_bytes
@@ -95,7 +96,20 @@ def _dispatch_and_combine(emitter: Emitter, shapes: Shapes) -> None:
         for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
             emitter.collective(kind, Part.MOE, phase, Stream.EP, group=group,
                                size_bytes=tokens * batch.strategy.ep, count=gathers, module=BLOCK)
-    _expert_tensor_parallel(emitter, size)
+    _expert_tensor_parallel(emitter, elements * emitter.element_bytes)
+
+
+def _sent_share(batch: Batch, group: Group) -> Floats:
+    """Copies that leave a domain over those that all-to-all would send.
+
+    DeepEP and HybridEP send a token once to each domain that holds any of its k experts and copy
+    it there: D (1 - (1 - 1/D)^k) of k copies when experts are drawn evenly over D domains.
+    """
+    once = is_word(batch.strategy.moe_dispatcher, "moe_dispatcher", "deepep", "hybridep")
+    domains = np.maximum(group.domains, 1).astype(float)
+    topk = np.maximum(batch.model.moe_router_topk, 1)
+    visited = domains * (1 - (1 - 1 / domains) ** topk)
+    return np.where(once & (group.domains > 1), np.minimum(1.0, visited / topk), 1.0)
 
 
 def _expert_tensor_parallel(emitter: Emitter, size: Floats) -> None:
