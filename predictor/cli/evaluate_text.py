@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from predictor.cli.step_text import NAMES
@@ -86,7 +87,7 @@ def _worst(found: EvaluationReport) -> str:
     return "\n".join(lines)
 
 
-def _causes(row: dict[str, Any]) -> str:
+def _causes(row: Mapping[Any, Any]) -> str:
     """The largest parts of a predicted time, as shares of it."""
     parts = sorted(((row[name] / row["predicted"], NAMES[name]) for name in NAMES if name in row),
                    reverse=True)

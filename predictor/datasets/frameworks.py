@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from predictor.spec.vocabulary import Framework
@@ -38,3 +39,17 @@ def framework_of(text: str) -> tuple[Framework, bool]:
         if all(word in lowered for word in words):
             return framework, True
     return FALLBACK, False
+
+
+MEGATRON_FSDP = 2025
+"""Year in which Megatron-LM got ZeRO-2 and ZeRO-3 of its own (Megatron-Core 0.12)."""
+
+
+def before_megatron_fsdp(version: str, zero_stage: str) -> bool:
+    """Return whether sharded gradients or parameters beside Megatron-LM must be DeepSpeed's.
+
+    Only a version that is a year says so.
+    """
+    year = re.match(r"(20\d\d)\b", version)
+    return bool(re.match(r"[23]", zero_stage)) and year is not None \
+        and int(year.group(1)) < MEGATRON_FSDP

@@ -1,47 +1,68 @@
-"""The machine of a measured row: its GPU's usual server, with the links that the row states."""
+"""Links in words: what tables and vendors write about a machine's network and NVLinks."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
-from predictor.catalog import load_cluster, load_gpu
-from predictor.spec.cluster import Cluster, Gpu, LinkLevel, NodeGroup
 from predictor.spec.vocabulary import LinkKind
 
-_PLATFORMS: tuple[tuple[str, str], ...] = (
-    ("v100-sxm3", "dgx-2"), ("v100", "dgx-v100"), ("a100-pcie", "a100-pcie"),
-    ("a100-sxm-40", "dgx-a100-40gb"), ("a100-sxm", "dgx-a100-80gb"), ("h100-sxm-96", "hgx-h100-96gb"),
-    ("h100-pcie", "h100-pcie"), ("h100", "dgx-h100"), ("h800", "h800-deepseek"),
-    ("h200", "dgx-h200"), ("gh200", "vista-gh200"), ("gb200", "gb200-nvl72"),
-    ("gb300", "gb300-nvl72"), ("b200", "dgx-b200"), ("b300", "dgx-b300"), ("mi250", "frontier"),
-    ("mi300", "mi300x"), ("mi325", "mi325x"), ("mi35", "mi355x"), ("l40", "l40s"),
-    ("rtx", "rtx-4090"))
 _KINDS: tuple[tuple[str, LinkKind], ...] = (
-    ("slingshot", "slingshot"), ("omni-path", "omni-path"), ("efa", "efa"), ("infiniband", "infiniband"),
-    ("roce", "roce"), ("ib ", "infiniband"), ("ndr", "infiniband"), ("hdr", "infiniband"),
-    ("edr", "infiniband"), ("quantum", "infiniband"), ("rdma", "roce"),
-    ("ethernet", "ethernet"))
+    ("slingshot", "slingshot"), ("omni-path", "omni-path"), ("omnipath", "omni-path"),
+    ("efa", "efa"), ("infiniband", "infiniband"), ("roce", "roce"), ("ib ", "infiniband"),
+    ("ndr", "infiniband"), ("hdr", "infiniband"), ("edr", "infiniband"), ("xdr", "infiniband"),
+    ("quantum", "infiniband"), ("rdma", "roce"), ("ethernet", "ethernet"),
+    ("gbe", "ethernet"), ("bf3", "roce"), ("bluefield", "roce"), ("connectx", "infiniband"))
+"""Words in the order of what they say: ``RoCE over Ethernet`` is RoCE. An adapter's name alone
+(ConnectX, BlueField) is taken for what it is mostly sold as."""
 _GENERATIONS = {"xdr": 800.0, "ndr": 400.0, "hdr": 200.0, "edr": 100.0, "fdr": 56.0}
-_COUNTED = re.compile(r"(\d+)\s*x(?=\s|[a-z])")
-_GIGABITS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:G(?:b/s|b/S|bps|b/sec)|G(?=\s+Ethernet|/GPU))")
-_GIGABYTES_PER_GPU = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s per GPU")
+"""Gb/s of a four-lane InfiniBand port (InfiniBand Trade Association's roadmap)."""
+FASTEST_ADAPTER_GBITS = 800.0
+"""A higher rate is the sum over a node's adapters."""
+_COUNTED = re.compile(r"(\d+)\s*x(?=\s|[a-z]|\d+\s*g)")
+_GIGABITS = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(t|g)(?:b/s|bps|bit/s|b/sec|(?=\s+ethernet|\s*/\s*gpu|be\b))")
+_GIGABYTES = re.compile(r"(\d+(?:\.\d+)?)\s*gb/s", re.IGNORECASE)
+_BARE = re.compile(r"\befa\b[^,;(]*?\b(\d{3,4})\b")
+_PER_GPU = re.compile(r"per gpu|/\s*gpu")
+_PER_NODE = re.compile(r"(?:per|/)\s*(?:node|host|server)|node[- ](?:to[- ])?node")
+_GPUS_PER_NODE = re.compile(r"\d+\s*gpus?\s*(?:per|/)\s*node")
+_NOT_A_NETWORK = re.compile(r"pcie|nvlink|xgmi|hbm")
+_PER_NODE_KINDS = frozenset({"efa", "ethernet"})
+"""Networks whose rate is quoted for the whole node (AWS instance tables; one Ethernet port)."""
+_SIDE_NETWORKS = re.compile(r"storage|management|\bns\b", re.IGNORECASE)
 _NVLINKS = re.compile(r"nvlink\s*(?:gen\s*)?(\d)\D[^,;]*?(\d+)\s*links", re.IGNORECASE)
 _NVLINK_BYTES_PER_S = {"1": 20e9, "2": 25e9, "3": 25e9, "4": 25e9, "5": 50e9}
 """One link, one direction, by NVLink generation."""
-_SIDE_NETWORKS = re.compile(r"storage|management", re.IGNORECASE)
+_PCIE = re.compile(r"pci\s*-?\s*e(?:xpress)?\s*(?:gen\s*)?(\d)?", re.IGNORECASE)
+_PCIE_BYTES_PER_S = {"3": 15.75e9, "4": 31.5e9, "5": 63e9}
+"""Sixteen lanes, one direction (PCI Express base specification)."""
+NVLINK_GIGABYTES = (40.0, 3600.0)
+"""Rates of one GPU's NVLinks, both directions together, from P100 to a generation ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """Scale-out links that a text states."""
 
-    kind: LinkKind
+    kind: LinkKind | None
+    """None when only a rate is given."""
     bytes_per_s: float | None
-    """One adapter, one direction; None when no rate is given."""
+    """One adapter, one direction; None when no rate is given. Above
+    :data:`FASTEST_ADAPTER_GBITS` the sum over a node's adapters."""
     count: int | None
     """Adapters per node; None for one per GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUp:
+    """Links inside a node that a text states, of one GPU."""
+
+    kind: LinkKind | None
+    """None when the text does not say that it is other than usual for the GPU."""
+    bytes_per_s: float | None
+    """One direction, all links of a GPU together; None when no rate is given."""
 
 
 @lru_cache(maxsize=4096)
@@ -51,10 +72,7 @@ def parse_adapters(text: str) -> Adapters | None:
     A description of a whole system names several: those for storage and management are dropped
     and the fastest of the others counts.
     """
-    measured = _GIGABYTES_PER_GPU.search(text)
-    if measured is not None:
-        return Adapters(_kind(text) or "ethernet", float(measured.group(1)) * 1e9, None)
-    pieces = re.split(r"[,;](?![^(]*\))", text)
+    pieces = re.split(r"[,;](?![^(]*\))|\sand\s", text)
     labelled = [piece for piece in pieces if re.search(r"compute\s*:", piece, re.IGNORECASE)]
     kept = labelled or [piece for piece in pieces if not _SIDE_NETWORKS.search(piece)]
     found = [adapters for adapters in map(_adapters, kept) if adapters is not None]
@@ -62,14 +80,24 @@ def parse_adapters(text: str) -> Adapters | None:
 
 
 def _adapters(piece: str) -> Adapters | None:
-    kind, rate = _kind(piece), _gigabits(piece)
-    if kind is None or (kind == "ethernet" and rate is None):
+    lowered = _GPUS_PER_NODE.sub("", piece.lower())
+    kind, rate = _kind(piece), _bytes_per_s(piece)
+    if rate is None:
+        return None if kind in (None, "ethernet") else Adapters(kind, None, None)
+    if kind is None and _NOT_A_NETWORK.search(lowered):
         return None
-    lowered = piece.lower()
-    count = _COUNTED.search(lowered)
-    per_gpu = "per gpu" in lowered or "/gpu" in lowered
-    return Adapters(kind, None if rate is None else rate * 1e9 / 8,
-                    int(count.group(1)) if count and not per_gpu else None)
+    return Adapters(kind, rate, _count(lowered, kind, rate))
+
+
+def _count(lowered: str, kind: LinkKind | None, rate: float) -> int | None:
+    """Adapters per node; None for one per GPU, which is how vendors build servers."""
+    if _PER_GPU.search(lowered):
+        return None
+    counted = _COUNTED.search(lowered)
+    if counted:
+        return int(counted.group(1))
+    whole = _PER_NODE.search(lowered) or rate * 8e-9 > FASTEST_ADAPTER_GBITS
+    return 1 if whole or kind in _PER_NODE_KINDS else None
 
 
 def _kind(text: str) -> LinkKind | None:
@@ -77,74 +105,46 @@ def _kind(text: str) -> LinkKind | None:
     return next((kind for word, kind in _KINDS if word in lowered), None)
 
 
-def _gigabits(text: str) -> float | None:
-    """Rate of one adapter in Gb/s. A rate in parentheses is the node's sum."""
+def _bytes_per_s(text: str) -> float | None:
+    """One adapter, one direction. A measured rate per GPU comes first; a rate in parentheses
+    behind a generation (``4xHDR200 (800 Gb/s)``) is the node's sum."""
+    measured = _GIGABYTES.search(text)
+    if measured and _PER_GPU.search(text.lower()) and "GB/s" in measured.group(0):
+        return float(measured.group(1)) * 1e9
     for name, rate in _GENERATIONS.items():
         stated = re.search(rf"{name}(\d*)(?![a-z])", text, re.IGNORECASE)
         if stated:
-            return float(stated.group(1) or rate)
-    match = _GIGABITS.search(text)
-    return float(match.group(1)) if match else None
+            return float(stated.group(1) or rate) * 1e9 / 8
+    lowered = text.lower().replace("gb/sec", "gb/s").replace("gbit/sec", "gb/s")
+    bits = _GIGABITS.search(lowered)
+    if bits and not (measured and "GB/s" in measured.group(0)):
+        return float(bits.group(1)) * (1e12 if bits.group(2) == "t" else 1e9) / 8
+    if measured and "GB/s" in measured.group(0) and _PER_NODE.search(lowered):
+        return float(measured.group(1)) * 1e9
+    bare = _BARE.search(lowered)
+    return float(bare.group(1)) * 1e9 / 8 if bare else None
 
 
 @lru_cache(maxsize=4096)
-def platform_of(gpu_name: str) -> Cluster:
-    """Return the server that a GPU usually comes in."""
-    for prefix, cluster in _PLATFORMS:
-        if gpu_name.startswith(prefix):
-            return load_cluster(cluster)
-    return load_cluster("dgx-h100")
+def parse_scale_up(text: str) -> ScaleUp:
+    """Return what ``text`` says about the links inside a node.
 
-
-@lru_cache(maxsize=4096)
-def gpu_of(text: str) -> Gpu:
-    """Return the catalogue's GPU for a cell such as ``A100-SXM4-40GB (DGX-A100)``.
-
-    Raises
-    ------
-    InputError
-        When the catalogue has no such GPU.
+    ``NVLink3 (4 links ...)`` counts links; ``NVLink Gen4 900 GB/s`` gives a GPU's rate in both
+    directions together, as data sheets do; PCIe counts only where no NVLink is named.
     """
-    try:
-        return load_gpu(text)
-    except ValueError:
-        return load_gpu(re.split(r"\s*[(/]", text, maxsplit=1)[0])
+    links = _NVLINKS.search(text)
+    if links is not None:
+        return ScaleUp(None, int(links.group(2)) * _NVLINK_BYTES_PER_S.get(links.group(1), 25e9))
+    if "nvl" in text.lower():
+        return ScaleUp("nvlink-mesh" if "bridge" in text.lower() else None, _nvlink_rate(text))
+    pcie = _PCIE.search(text)
+    if pcie is not None:
+        return ScaleUp("pcie", _PCIE_BYTES_PER_S.get(pcie.group(1) or ""))
+    return ScaleUp(None, None)
 
 
-@lru_cache(maxsize=16384)
-def cluster_of(gpu_text: str, num_gpus: int, gpus_per_node: int | None, intra: str,
-               inter: str) -> Cluster:
-    """Return the cluster of ``num_gpus`` that a row describes."""
-    gpu = gpu_of(gpu_text)
-    platform = platform_of(gpu.name)
-    usual = platform.groups[0].gpus_per_node
-    stated = gpus_per_node or usual
-    per_node = next(size for size in range(min(stated, num_gpus), 0, -1) if num_gpus % size == 0)
-    inner, *outer = platform.levels
-    span = stated if inner.span <= usual else inner.span
-    levels = (replace(_linked(inner, intra), span=span), *(_scaled(level, usual, stated, inter) for level in outer))
-    return Cluster(
-        name=platform.name, levels=levels,
-        groups=(NodeGroup(gpu=gpu, gpus_per_node=per_node, nodes=num_gpus // per_node),))
-
-
-def _linked(level: LinkLevel, intra: str) -> LinkLevel:
-    """The platform's scale-up links, or the number of NVLinks per GPU that the row states."""
-    stated = _NVLINKS.search(intra)
-    if stated is None:
-        return level
-    rate = _NVLINK_BYTES_PER_S.get(stated.group(1), 25e9)
-    return replace(level, bandwidth_bytes_per_s=int(stated.group(2)) * rate, links=1,
-                   gpus_sharing=1)
-
-
-def _scaled(level: LinkLevel, usual: int, stated: int, inter: str) -> LinkLevel:
-    """The platform's adapters per GPU, or the ones that the row states."""
-    adapters = parse_adapters(inter)
-    if adapters is None or level.span:
-        return level
-    if adapters.bytes_per_s is None:
-        return replace(level, kind=adapters.kind)
-    links, sharing = (1, 1) if adapters.count is None else (adapters.count, stated)
-    return replace(level, kind=adapters.kind, bandwidth_bytes_per_s=adapters.bytes_per_s,
-                   links=links, gpus_sharing=max(1, sharing), oversubscription=1.0)
+def _nvlink_rate(text: str) -> float | None:
+    stated = _GIGABYTES.search(text)
+    if stated is None or not NVLINK_GIGABYTES[0] <= float(stated.group(1)) <= NVLINK_GIGABYTES[1]:
+        return None
+    return float(stated.group(1)) * 1e9 / 2

@@ -55,6 +55,8 @@ MEMORY_OPS = {
 }
 """Operations that are one kernel in every implementation measured; ``act`` is SwiGLU's
 activation and product, whose n is the width of its output."""
+PORTABLE = ("flash_attn_func", "flash_attention", "flash_attention_det", "pyt_flash_attention")
+"""Implementations of fused attention that are FlashAttention-2."""
 CHAINS = frozenset({"RoPE", "cross_entropy", "embedding"})
 """Operations whose sources ran a chain of unfused kernels and do not list them."""
 
@@ -240,7 +242,8 @@ class _Columns:
             rows, at, kind=float(KernelKind.ATTENTION), batch=samples * heads, m=seq, n=seq,
             phase=np.where(backward, Phase.BACKWARD, Phase.FORWARD), k=width, causal=share,
             flops=np.where(backward, 10.0, 4.0) * samples * heads * seq * seq * share * width,
-            bytes=np.where(backward, 2.5, 1.0) * traffic, launches=np.where(backward, 2.0, 1.0))
+            bytes=np.where(backward, 2.5, 1.0) * traffic, launches=np.where(backward, 2.0, 1.0),
+            portable=np.isin(self._words("impl")[where], PORTABLE))
 
     def _memory(self, rows: Ints, at: Ints) -> dict[str, Any]:
         where = rows[at]

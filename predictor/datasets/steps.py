@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.datasets.cells import flag_of, integer_of, is_blank, text_of
-from predictor.datasets.frameworks import framework_of
-from predictor.datasets.interconnect import cluster_of, gpu_of
+from predictor.datasets.frameworks import before_megatron_fsdp, framework_of
 from predictor.datasets.row import Reading, Row, may_be_read
+from predictor.datasets.steps_machine import cluster_of, gpu_of
 from predictor.datasets.steps_model import read_model
 from predictor.datasets.steps_strategy import read_strategy
 from predictor.datasets.tables import read_table
@@ -20,6 +20,7 @@ from predictor.spec.cluster import Gpu
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.job import TrainingJob
 from predictor.spec.strategy import Strategy
+from predictor.spec.vocabulary import Framework
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,21 +84,20 @@ def read_row(row: Row) -> tuple[TrainingJob, Strategy, dict[str, Any]]:
              if is_blank(row.get(column))]
     if blank:
         raise reading.missing(*blank)
-    num_gpus = integer_of(row["num_gpus"]) or 0
-    cluster = cluster_of(text_of(row["gpu"]), num_gpus, integer_of(row.get("gpus_per_node")),
+    num_gpus = _positive(row, "num_gpus")
+    per_node = None if is_blank(row.get("gpus_per_node")) else _positive(row, "gpus_per_node")
+    cluster = cluster_of(text_of(row["gpu"]), num_gpus, per_node,
                          text_of(row.get("interconnect_intra")),
                          text_of(row.get("interconnect_inter")))
     if is_blank(row.get("interconnect_inter")):
         reading.assume("interconnect_inter", cluster.name, "usual server of this GPU")
-    framework, recognised = framework_of(text_of(row.get("framework")))
-    if not recognised:
-        reading.assume("framework", framework, "not named")
+    framework = _framework(row, reading)
     model = read_model(row, reading, framework)
     strategy = read_strategy(row, gpu_of(text_of(row["gpu"])), num_gpus, framework, reading)
     workload, rank = _workload(row, reading)
     job = _job((
-        ("model", model), ("cluster", cluster), ("seq_len", integer_of(row["seq_len"])),
-        ("global_batch_size", integer_of(row["global_batch"])), ("framework", framework),
+        ("model", model), ("cluster", cluster), ("seq_len", _positive(row, "seq_len")),
+        ("global_batch_size", _positive(row, "global_batch")), ("framework", framework),
         ("attention_backend", _attention(row, framework, cluster.gpu, reading)),
         ("workload", workload), ("lora_rank", rank)))
     return job, strategy, reading.assumed
@@ -106,6 +106,25 @@ def read_row(row: Row) -> tuple[TrainingJob, Strategy, dict[str, Any]]:
 @lru_cache(maxsize=16384)
 def _job(fields: tuple[tuple[str, Any], ...]) -> TrainingJob:
     return TrainingJob(**dict(fields))
+
+
+def _positive(row: Row, column: str) -> int:
+    value = integer_of(row[column])
+    if value is None or value < 1:
+        raise InputError.of("positive", f"{column} must be a number above 0 and is "
+                            f"{text_of(row[column])[:40]!r}", f"correct {column}", column)
+    return value
+
+
+def _framework(row: Row, reading: Reading) -> Framework:
+    framework, recognised = framework_of(text_of(row.get("framework")))
+    if not recognised:
+        reading.assume("framework", framework, "not named")
+    if framework == "megatron" and before_megatron_fsdp(
+            text_of(row.get("framework_version")), text_of(row.get("zero_stage"))):
+        framework = "megatron-deepspeed"
+        reading.assume("framework", framework, "Megatron-LM had no ZeRO-2 or ZeRO-3 of its own")
+    return framework
 
 
 def _attention(row: Row, framework: str, gpu: Gpu, reading: Reading) -> str:

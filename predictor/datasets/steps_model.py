@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from predictor.catalog import load_model
+from predictor.catalog.names import find
 from predictor.datasets.cells import flag_of, integer_of, text_of
 from predictor.datasets.row import Reading, Row
 from predictor.spec.errors import InputError
@@ -63,14 +64,11 @@ def _model(fields: tuple[tuple[str, Any], ...]) -> ModelConfig:
 @lru_cache(maxsize=4096)
 def preset(name: str) -> ModelConfig | None:
     """Return the catalogue's model for a name as tables write it, None when it has none."""
-    plain = re.sub(r"\s*\(.*", "", name).strip()
-    if not plain or "/" in plain or "." in plain.rsplit("-", 1)[0][-1:]:
-        return None
+    plain = re.sub(r"\s*\(.*", "", name).strip().rsplit("/", 1)[-1]
     for spelling in (plain, re.sub(r"(?<=[a-z])(?=\d)", "-", plain.lower(), count=1)):
-        try:
-            return load_model(spelling)
-        except InputError:
-            continue
+        found = find("models", spelling)  # never a file: a cell is not a path
+        if found is not None:
+            return load_model(found)
     return None
 
 

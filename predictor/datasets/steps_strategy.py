@@ -161,6 +161,8 @@ def _precision(text: str, gpu: Gpu, reading: Reading) -> dict[str, Any]:
         reading.assume("precision", "bf16", "blank")
         return {"precision": "bf16"}
     cell = parse_cell(text)
+    if any("not stated" in qualifier for qualifier in cell.qualifiers):
+        reading.assume("precision", text, "not stated")
     head, _, tail = cell.word.replace(" ", "-").partition("-")
     head = head.split("/", 1)[0]
     words = {head, *tail.split("-"), *cell.qualifiers}

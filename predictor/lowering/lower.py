@@ -77,7 +77,7 @@ class Lowered:
 
 def _sum(index: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
     total = np.bincount(index, weights=values, minlength=int(np.prod(shape)))
-    return total.reshape(shape)
+    return np.asarray(total.reshape(shape), dtype=np.float64)
 
 
 def lower(batch: Batch) -> Lowered:

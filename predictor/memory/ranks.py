@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from predictor.lowering.activations import PartActivations, part_activations
 from predictor.lowering.batch import Batch, code
+from predictor.lowering.holdings import RankIndex
 from predictor.lowering.parts import Part, Stages
 from predictor.lowering.tables import Floats, Ints
 from predictor.memory.in_flight import held_microbatches
@@ -31,7 +32,7 @@ TIGHT_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class MemoryTable:
-    """Memory of every pipeline rank of every row, ragged like :class:`Ranks`."""
+    """Memory of every pipeline rank of every row, ragged like :class:`RankIndex`."""
 
     row: Ints
     """Shape (ranks,)."""
@@ -57,8 +58,8 @@ class MemoryTable:
 
 def memory_of(batch: Batch, stages: Stages) -> MemoryTable:
     """Return the memory of every pipeline rank of every row."""
-    ranks = _RankIndex(batch, stages)
-    states = model_states(batch, stages)
+    ranks = RankIndex.of(batch, stages)
+    states = model_states(batch, stages, ranks)
     activations, working = _activations(batch, stages, ranks, part_activations(batch))
     buffers = WORKSPACE_BYTES + states.gathered
     offloaded = 1 - batch.strategy.activation_offload[ranks.row]
@@ -69,32 +70,7 @@ def memory_of(batch: Batch, stages: Stages) -> MemoryTable:
     return _table(batch, ranks, categories, np.asarray(allocated), states)
 
 
-class _RankIndex:
-    """Which (row, pipeline rank) each entry and each stage belongs to."""
-
-    def __init__(self, batch: Batch, stages: Stages) -> None:
-        pp = batch.strategy.pp
-        self.first = np.cumsum(pp) - pp
-        self.row: Ints = np.repeat(np.arange(len(batch)), pp)
-        self.of_stage: Ints = self.first[stages.row] + stages.rank
-        self.last: Ints = self.first + pp - 1
-
-    def total(self, per_stage: Floats) -> Floats:
-        """Sum the stages of each rank."""
-        return np.bincount(self.of_stage, weights=per_stage, minlength=len(self.row))
-
-    def most(self, per_stage: Floats) -> Floats:
-        """Return the largest of the stages of each rank."""
-        largest = np.zeros(len(self.row))
-        np.maximum.at(largest, self.of_stage, per_stage)
-        return largest
-
-    def over_rows(self, per_rank: Floats) -> Floats:
-        """Return the largest rank of each row."""
-        return np.asarray(np.maximum.reduceat(per_rank, self.first))
-
-
-def _activations(batch: Batch, stages: Stages, ranks: _RankIndex,
+def _activations(batch: Batch, stages: Stages, ranks: RankIndex,
                  parts: PartActivations) -> tuple[Floats, Floats]:
     """Return what the micro-batches in flight keep, and what one layer needs on top."""
     counts = stages.counts.astype(float)
@@ -127,7 +103,7 @@ def _largest_layer(counts: Floats, per_part: Floats) -> Floats:
     return np.asarray(first + second)
 
 
-def _table(batch: Batch, ranks: _RankIndex, categories: dict[str, Floats], allocated: Floats,
+def _table(batch: Batch, ranks: RankIndex, categories: dict[str, Floats], allocated: Floats,
            states: ModelStates) -> MemoryTable:
     strategy = batch.strategy
     dimensions = 1 + sum((getattr(strategy, name) > 1).astype(float)
@@ -136,14 +112,14 @@ def _table(batch: Batch, ranks: _RankIndex, categories: dict[str, Floats], alloc
     reserved = allocated * (1 + FRAGMENTATION)
     device = reserved + outside[ranks.row]
     capacity = batch.gpus.usable_memory_bytes[batch.device]
-    least = ranks.over_rows(allocated) + outside
-    most = ranks.over_rows(device)
+    least = ranks.largest_of_row(allocated) + outside
+    most = ranks.largest_of_row(device)
     verdict: NDArray[Any] = np.where(
         least > (1 + TIGHT_SHARE) * capacity, "does-not-fit",
         np.where(most > (1 - TIGHT_SHARE) * capacity, "tight", "fits"))
     return MemoryTable(
         row=ranks.row, categories=categories, allocated_bytes=allocated,
         reserved_per_rank_bytes=reserved, device_per_rank_bytes=device,
-        peak_bytes=ranks.over_rows(allocated), last_rank_bytes=allocated[ranks.last],
-        reserved_bytes=ranks.over_rows(reserved), device_bytes=most, capacity_bytes=capacity,
+        peak_bytes=ranks.largest_of_row(allocated), last_rank_bytes=allocated[ranks.last_of_row],
+        reserved_bytes=ranks.largest_of_row(reserved), device_bytes=most, capacity_bytes=capacity,
         verdict=verdict)

@@ -8,9 +8,10 @@ import numpy as np
 
 from predictor.lowering.batch import WORDS, Batch, code
 from predictor.lowering.groups import expert_gradient_group
+from predictor.lowering.holdings import RankIndex, held_parameters, is_frozen, trained_share
 from predictor.lowering.parameters import part_parameters
 from predictor.lowering.parts import Part, Stages
-from predictor.lowering.tables import Floats, Ints
+from predictor.lowering.tables import Floats
 
 OPTIMIZER_STATE_BYTES = {"adam": 8.0, "adam-8bit": 2.0, "sgd": 4.0, "muon": 4.0, "adafactor": 0.1}
 """Per trained parameter beside the fp32 master copy (ZeRO, arXiv 1910.02054, section 3.1)."""
@@ -36,10 +37,10 @@ class ModelStates:
     """Unsharded parameters and gradients of the layers in use (FSDP)."""
 
 
-def model_states(batch: Batch, stages: Stages) -> ModelStates:
+def model_states(batch: Batch, stages: Stages, ranks: RankIndex) -> ModelStates:
     """Return the states of every pipeline rank of every row."""
-    held = _Held(batch, stages)
-    row, strategy = held.row, batch.strategy
+    held = held_parameters(batch, stages, ranks)
+    row, strategy = ranks.row, batch.strategy
     stage = strategy.zero_stage[row]
     dense_shards = np.maximum(strategy.dp_shard[row], 1)
     expert_shards = np.maximum(expert_gradient_group(batch).size[row], 1)
@@ -47,7 +48,7 @@ def model_states(batch: Batch, stages: Stages) -> ModelStates:
     wide = np.isin(precision, [code("precision", "fp32"), code("precision", "tf32")])[row]
     native = np.isin(batch.job.framework, [code("framework", name) for name in NATIVE_FSDP])[row]
     master_only = wide | (native & (stage == 3))
-    trained = held.trained_share
+    trained = trained_share(batch)[row]
 
     def sharded(bytes_each: Floats | float, from_stage: int) -> Floats:
         dense = np.where(stage >= from_stage, held.dense / dense_shards, held.dense)
@@ -55,7 +56,7 @@ def model_states(batch: Batch, stages: Stages) -> ModelStates:
         return np.asarray((dense + expert) * bytes_each)
 
     narrow = (precision >= code("precision", "fp8"))[row]
-    frozen = (batch.job.workload == code("workload", "lora"))[row]
+    frozen = is_frozen(batch)[row]
     eight_bit = np.where(frozen, FP8_CACHE_BYTES, FP8_CACHE_BYTES + np.where(
         strategy.fp8_param_gather[row] > 0, 1.0, 2.0))
     compute = np.where(wide, 4.0, np.where(narrow, eight_bit, 2.0))
@@ -65,33 +66,17 @@ def model_states(batch: Batch, stages: Stages) -> ModelStates:
     state = np.array([OPTIMIZER_STATE_BYTES[name] for name in WORDS["optimizer"]])
     per_parameter = state[batch.job.optimizer[row]] + np.where(wide, 0.0, MASTER_BYTES)
     kept = 1 - strategy.optimizer_offload[row]
-    unit = held.largest_layer * np.where(wide, 4.0, 2.0)
+    unit = _largest_layer(batch)[row] * np.where(wide, 4.0, 2.0)
     gathered = np.where(stage == 3, LIVE_UNITS * unit + unit * gradient / 2.0, 0.0)
     return ModelStates(
         parameters=np.asarray(parameters), gradients=trained * sharded(gradient, 2),
         optimizer=trained * kept * sharded(per_parameter, 1), gathered=np.asarray(gathered))
 
 
-class _Held:
-    """Parameters on every pipeline rank."""
-
-    def __init__(self, batch: Batch, stages: Stages) -> None:
-        pp = batch.strategy.pp
-        first = np.cumsum(pp) - pp
-        self.row: Ints = np.repeat(np.arange(len(batch)), pp)
-        index = first[stages.row] + stages.rank
-        parameters = part_parameters(batch)
-        counts = stages.counts.astype(float)
-
-        def total(values: Floats) -> Floats:
-            per_stage = np.einsum("sp,sp->s", counts, values[stages.row])
-            return np.bincount(index, weights=per_stage, minlength=len(self.row))
-
-        self.dense, self.expert = total(parameters.dense), total(parameters.expert)
-        each = parameters.dense + parameters.expert
-        mixer = each[:, [Part.ATTENTION, Part.MAMBA]].max(axis=1)
-        width = np.where(batch.model.num_experts > 0, each[:, Part.MOE], each[:, Part.MLP])
-        self.largest_layer = (mixer + width)[self.row]
-        lora = batch.job.workload == code("workload", "lora")
-        adapters = np.minimum(1.0, 2.0 * batch.job.lora_rank / batch.model.hidden_size)
-        self.trained_share = np.where(lora, adapters, 1.0)[self.row]
+def _largest_layer(batch: Batch) -> Floats:
+    """Return shape (rows,): parameters of the heaviest layer, the unit that FSDP gathers."""
+    parameters = part_parameters(batch)
+    each = parameters.dense + parameters.expert
+    mixer = each[:, [Part.ATTENTION, Part.MAMBA]].max(axis=1)
+    width = np.where(batch.model.num_experts > 0, each[:, Part.MOE], each[:, Part.MLP])
+    return np.asarray(mixer + width)

@@ -8,26 +8,62 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.pipeline.graph import Graph, build_graph
+from predictor.pipeline.closed_forms import gpipe_rank_s
+from predictor.pipeline.graph import NONE, WORKS, Graph, build_graph
 from predictor.pipeline.registry import SCHEDULES
+from predictor.pipeline.steady import Steady, find_steady
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-JUMP_ABOVE = 3
-"""Rounds of pp micro-batches that are always simulated; later ones repeat."""
+FIRST_ROUNDS = 4
+"""Rounds that are tried first: warm-up, two that repeat, cool-down. Most pipelines are steady by
+then; the others get twice as many until they are."""
 SAME = 1e-12
+"""Rounds count as equal when they differ by less than this part of the time so far. Max-plus
+systems do not amplify differences, so a result that skips k rounds is off by at most k times it."""
+BLOCK_CELLS = 1 << 20
+"""Actions times strategies that are timed together: what fits the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineTimes:
-    """What each pipeline takes, in seconds."""
+    """What each pipeline takes, in seconds. Shape (strategies, ranks) unless said otherwise."""
 
     makespan_s: Floats
-    """Shape (strategies,)."""
+    """Shape (strategies,): end of the last action of any rank."""
     end_s: Floats
-    """Shape (strategies, ranks): end of each rank's last action."""
+    """End of each rank's last action."""
+    start_s: Floats
+    """Start of each rank's first action."""
+    busy_s: Floats
+    """Sum of the durations of each rank's actions; the rest is bubble and waiting for links."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Durations of a group of strategies, laid out for the recurrence."""
+
+    work_s: Floats
+    """Shape (stages x kinds of work, strategies)."""
+    link_s: Floats
+    """Shape (2, strategies): no hop, one hop."""
+    held_s: Floats
+    """Shape (3, strategies): what 0, 1, 2 hops keep a rank busy."""
+
+    @classmethod
+    def of(cls, work_s: Floats, link_s: Floats, blocking: Bools) -> _Rows:
+        work = np.ascontiguousarray(work_s.reshape(len(link_s), -1).T)
+        held = np.where(blocking, link_s, 0.0)
+        return cls(work, np.stack([np.zeros_like(link_s), link_s]),
+                   np.arange(3.0)[:, None] * held)
+
+    def __len__(self) -> int:
+        return self.link_s.shape[1]
+
+    def __getitem__(self, rows: Ints | slice) -> _Rows:
+        return _Rows(self.work_s[:, rows], self.link_s[:, rows], self.held_s[:, rows])
 
 
 def pipeline_times(
@@ -37,42 +73,81 @@ def pipeline_times(
     """Return the times of strategies that share a schedule, ``pp`` and ``vpp``.
 
     ``forward_s``, ``backward_s`` and ``weight_s`` have shape (strategies, pp * vpp) by global
-    stage (chunk x pp + rank); the others have shape (strategies,). A ``blocking`` hop keeps the
-    sender busy; otherwise it only delays the receiver.
+    stage (chunk x pp + rank); the others have shape (strategies,). ``weight_s`` is used by
+    schedules that split weight gradients from the backward; for others it must be 0.
+
+    A result that crosses a link arrives ``link_s`` after its action ended. When ``blocking``, the
+    hop also keeps sender and receiver from working; a send and a receive between the same two
+    ranks are one exchange.
     """
-    end_s = np.empty((len(link_s), pp))
-    work_s = np.stack([forward_s, backward_s, weight_s], axis=2)
-    for count in np.unique(num_microbatches):
-        rows = np.flatnonzero(num_microbatches == count)
-        end_s[rows] = _jumped(schedule, pp, vpp, int(count), work_s[rows], link_s[rows],
-                              blocking[rows])
-    return PipelineTimes(end_s.max(axis=1), end_s)
-
-
-def _jumped(schedule: str, pp: int, vpp: int, count: int, work_s: Floats, link_s: Floats,
-            blocking: Bools) -> Floats:
-    """Simulate a few rounds and repeat the last one when the pipeline has become periodic."""
-    short = JUMP_ABOVE * pp + count % pp
+    count, work_s = np.asarray(num_microbatches), np.stack([forward_s, backward_s, weight_s], 2)
+    per_rank = work_s.sum(axis=2).reshape(-1, vpp, pp).sum(axis=1)
+    busy_s = count[:, None] * per_rank
     if pp == 1:
-        return count * work_s.sum(axis=(1, 2))[:, None]
-    if count <= short + 2 * pp:
-        return _simulate(schedule, pp, vpp, count, work_s, link_s, blocking)
-    three = [_simulate(schedule, pp, vpp, short + extra * pp, work_s, link_s, blocking)
-             for extra in range(3)]
-    first, second = three[1] - three[0], three[2] - three[1]
-    end_s = three[2] + second * ((count - short) // pp - 2)
-    unsteady = np.flatnonzero((np.abs(first - second) > SAME * three[2]).any(axis=1))
-    if len(unsteady):
-        end_s[unsteady] = _simulate(schedule, pp, vpp, count, work_s[unsteady], link_s[unsteady],
-                                    blocking[unsteady])
-    return end_s
+        return PipelineTimes(busy_s[:, 0], busy_s, np.zeros_like(busy_s), busy_s)
+    if schedule == "gpipe" and vpp == 1:
+        start_s, end_s = gpipe_rank_s(count, forward_s, backward_s, link_s, blocking)
+        return PipelineTimes(end_s.max(axis=1), end_s, start_s, busy_s)
+    start_s, end_s = np.empty_like(busy_s), np.empty_like(busy_s)
+    for value in np.unique(count):
+        rows = np.flatnonzero(count == value)
+        group = _Rows.of(work_s[rows], link_s[rows], blocking[rows])
+        start_s[rows], end_s[rows] = _timed(schedule, pp, vpp, int(value), group)
+    return PipelineTimes(end_s.max(axis=1), end_s, start_s, busy_s)
 
 
-def _simulate(schedule: str, pp: int, vpp: int, count: int, work_s: Floats, link_s: Floats,
-              blocking: Bools) -> Floats:
-    graph = _graph(schedule, pp, vpp, count)
-    end = action_ends(graph, work_s, link_s, blocking)
-    return np.asarray(end[graph.last].T)
+def _timed(schedule: str, pp: int, vpp: int, count: int, rows: _Rows) -> tuple[Floats, Floats]:
+    """Return start and end, shape (strategies, ranks), skipping rounds where that is exact."""
+    start_s, end_s = np.empty((2, len(rows), pp))
+    left, rounds = np.arange(len(rows)), FIRST_ROUNDS
+    while len(left):
+        short = SCHEDULES[schedule].shortened(pp, count, rounds)
+        plan = _plan(schedule, pp, vpp, count, short)
+        found = np.empty(len(left), dtype=bool)
+        step = max(64, BLOCK_CELLS // len(plan.graph.rank))
+        for at in range(0, len(left), step):
+            block = left[at:at + step]
+            start_s[block], end_s[block], found[at:at + step] = plan.run(rows[block])
+        left, rounds = left[~found], 2 * rounds
+    return start_s, end_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A graph to run, and the rounds of the real step that it leaves out."""
+
+    graph: Graph
+    steady: Steady | None
+    skipped: int
+
+    def run(self, rows: _Rows) -> tuple[Floats, Floats, Bools]:
+        """Return start and end, shape (strategies, ranks), and which strategies they hold for."""
+        graph, steady = self.graph, self.steady
+        end = _ends(graph, rows)
+        first = graph.first
+        start_s = (end[first] - rows.work_s[graph.stage[first] * WORKS + graph.work[first]]).T
+        end_s = end[graph.last].T
+        if not self.skipped:
+            return start_s, end_s, np.ones(len(rows), dtype=bool)
+        if steady is None:
+            return start_s, end_s, np.zeros(len(rows), dtype=bool)
+        round_s = end[steady.live] - end[steady.before]
+        least, most = round_s.min(axis=0), round_s.max(axis=0)
+        found = most - least <= SAME * end[steady.live].max(axis=0)
+        return start_s, end_s + (self.skipped * (least + most) / 2)[:, None], found
+
+
+@lru_cache(maxsize=256)
+def _plan_of(schedule: str, pp: int, vpp: int, group: int, short: int) -> tuple[
+        Graph, Steady | None]:
+    graph = build_graph(SCHEDULES[schedule].build(pp, vpp, short, group), pp, vpp)
+    return graph, find_steady(graph, group)
+
+
+def _plan(schedule: str, pp: int, vpp: int, count: int, short: int) -> _Plan:
+    group = SCHEDULES[schedule].group(pp, count)
+    graph, steady = _plan_of(schedule, pp, vpp, group, short)
+    return _Plan(graph, steady, (count - short) // group)
 
 
 def action_ends(graph: Graph, work_s: Floats, link_s: Floats, blocking: Bools) -> Floats:
@@ -80,19 +155,21 @@ def action_ends(graph: Graph, work_s: Floats, link_s: Floats, blocking: Bools) -
 
     ``work_s`` has shape (strategies, global stages, kinds of work).
     """
-    held = np.where(blocking, link_s, 0.0)
-    delay = link_s - held
-    duration = work_s[:, graph.stage, graph.work].T + graph.sends[:, None] * held
-    arrival = graph.hop[:, None] * delay
-    # One extra row of zeros stands for "nothing before".
-    end = np.zeros((len(graph.rank) + 1, len(link_s)))
+    return _ends(graph, _Rows.of(work_s, link_s, blocking))[:-1]
+
+
+def _ends(graph: Graph, rows: _Rows) -> Floats:
+    """Return shape (actions + 1, strategies). The last row stands for "nothing before"."""
+    assert NONE == -1
+    end = np.zeros((len(graph.rank) + 1, len(rows)))
+    cell, hop, held = graph.stage * WORKS + graph.work, graph.hop.astype(np.int64), graph.held
+    blocks = bool(rows.held_s[1].any())
     for level in graph.levels:
-        ready = np.maximum(end[graph.previous[level]], end[graph.needs[level]] + arrival[level])
-        end[level] = ready + duration[level]
-    return end[:-1]
-
-
-@lru_cache(maxsize=512)
-def _graph(schedule: str, pp: int, vpp: int, count: int) -> Graph:
-    return build_graph(SCHEDULES[schedule](pp, vpp, count), pp, vpp)
-
+        free = end[graph.previous[level]]
+        if blocks:
+            free += rows.held_s[held[level]]
+        there = end[graph.needs[level]]
+        there += rows.link_s[hop[level]]
+        np.maximum(free, there, out=free)
+        np.add(free, rows.work_s[cell[level]], out=end[level])
+    return end

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.pipeline.orders import Order, Work
+from predictor.pipeline.schedule import Order, Work
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 NONE = -1
+WORKS = len(Work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,15 @@ class Graph:
     """The action before it on the same rank, NONE for the first."""
     needs: Ints
     """The action whose result it waits for, NONE when there is none."""
-    hop: NDArray[np.bool_]
+    hop: Bools
     """Whether that result crosses a link."""
-    sends: NDArray[np.bool_]
-    """Whether its own result crosses a link."""
+    held: Ints
+    """Hops that keep the rank from starting after :attr:`previous` when sends block: one for
+    sending the result of ``previous``, one for receiving what it needs; only one for both when
+    they are an exchange with the same rank."""
     levels: tuple[slice, ...]
+    first: Ints
+    """Shape (ranks,): the first action of each rank."""
     last: Ints
     """Shape (ranks,): the last action of each rank."""
 
@@ -62,11 +69,11 @@ def build_graph(order: Order, pp: int, vpp: int) -> Graph:
     sequences = _Sequences.of(order, pp)
     stages = pp * vpp
     microbatches = int(sequences.microbatch.max()) + 1
-    shape = (len(Work), stages, microbatches)
+    shape = (WORKS, stages, microbatches)
     place = np.ravel_multi_index((sequences.work, sequences.stage, sequences.microbatch), shape)
     source = _sources(sequences, stages, shape)
     level = _levels(place, source, int(np.prod(shape)))
-    return _arrays(sequences, place, source, level, stages)
+    return _arrays(sequences, place, source, level)
 
 
 def _sources(sequences: _Sequences, stages: int, shape: tuple[int, ...]) -> Ints:
@@ -86,25 +93,25 @@ def _levels(place: Ints, source: Ints, size: int) -> Ints:
     ranks, length = place.shape
     tick_of = np.full(size + 1, np.iinfo(np.int64).max)
     tick_of[NONE] = -1
-    position = np.zeros(ranks, dtype=np.int64)
-    level = np.full(place.shape, NONE)
-    everyone = np.arange(ranks)
+    level = np.full(place.size, NONE)
+    place, source = place.ravel(), source.ravel()
+    at = np.arange(ranks) * length
+    stop = at + length
     tick = 0
-    while True:
-        waiting = everyone[position < length]
-        if not len(waiting):
-            return level
-        at = position[waiting]
-        ready = tick_of[source[waiting, at]] < tick
-        runs, where = waiting[ready], at[ready]
+    while len(at):
+        ready = tick_of[source[at]] < tick
+        runs = at[ready]
         assert len(runs), "the order of work deadlocks"
-        level[runs, where] = tick
-        tick_of[place[runs, where]] = tick
-        position[runs] += 1
+        level[runs] = tick
+        tick_of[place[runs]] = tick
+        at = at + ready
+        if (at == stop).any():
+            at, stop = at[at < stop], stop[at < stop]
         tick += 1
+    return level.reshape(ranks, length)
 
 
-def _arrays(sequences: _Sequences, place: Ints, source: Ints, level: Ints, stages: int) -> Graph:
+def _arrays(sequences: _Sequences, place: Ints, source: Ints, level: Ints) -> Graph:
     ranks, length = place.shape
     order = np.argsort(level.ravel(), kind="stable")
     index = np.empty(ranks * length, dtype=np.int64)
@@ -114,15 +121,22 @@ def _arrays(sequences: _Sequences, place: Ints, source: Ints, level: Ints, stage
     before = np.full((ranks, length), NONE)
     before[:, 1:] = index.reshape(ranks, length)[:, :-1]
     rank = np.repeat(np.arange(ranks), length)[order]
-    needs = by_place[source.ravel()[order]]
+    previous, needs = before.ravel()[order], by_place[source.ravel()[order]]
     hop = (needs != NONE) & (rank[needs] != rank)
-    sends = np.zeros(len(order), dtype=bool)
-    sends[needs[hop]] = True
     bounds = np.flatnonzero(np.diff(level.ravel()[order])) + 1
     edges = [0, *bounds.tolist(), len(order)]
     return Graph(
         rank=rank, stage=sequences.stage.ravel()[order], work=sequences.work.ravel()[order],
-        microbatch=sequences.microbatch.ravel()[order], previous=before.ravel()[order],
-        needs=needs, hop=hop, sends=sends,
-        levels=tuple(slice(a, b) for a, b in zip(edges, edges[1:], strict=False)),
-        last=index.reshape(ranks, length)[:, -1])
+        microbatch=sequences.microbatch.ravel()[order], previous=previous, needs=needs, hop=hop,
+        held=_held(rank, previous, needs, hop),
+        levels=tuple(slice(a, b) for a, b in pairwise(edges)),
+        first=index.reshape(ranks, length)[:, 0], last=index.reshape(ranks, length)[:, -1])
+
+
+def _held(rank: Ints, previous: Ints, needs: Ints, hop: Bools) -> Ints:
+    """See :attr:`Graph.held`."""
+    receiver = np.full(len(rank) + 1, NONE)  # the entry at NONE stays NONE
+    receiver[needs[hop]] = rank[hop]
+    sends = receiver[previous] != NONE
+    exchange = sends & hop & (receiver[previous] == rank[needs])
+    return sends.astype(np.int64) + hop - exchange

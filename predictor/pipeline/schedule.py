@@ -79,10 +79,20 @@ def passes(group: int, vpp: int, num_microbatches: int) -> tuple[Order, Order]:
     return forward, backward
 
 
-def woven(forward: Order, backward: Order, warm_up: int) -> Order:
-    """Return ``warm_up`` forwards, then forwards and backwards in turn, then what is left."""
-    step = np.arange(len(forward))
-    # The i-th backward follows the (i + warm_up + 1)-th forward.
-    key = np.concatenate([2 * step, 2 * (step + warm_up) + 1])
-    order: Order = np.concatenate([forward, backward])[np.argsort(key, kind="stable")]
+def woven(forward: Order, backward: Order, warm_up: int, *, weight_lag: int | None = None) -> Order:
+    """Return ``warm_up`` forwards, then forwards and backwards in turn, then what is left.
+
+    With ``weight_lag``, a weight gradient follows each backward from that one on; those that
+    remain come last.
+    """
+    step = len(Work) * np.arange(len(forward))
+    ahead = len(Work) * warm_up
+    pieces, keys = [forward, backward], [step, step + ahead + 1]
+    # The i-th backward follows the (i + warm_up)-th forward, counted from 0.
+    if weight_lag is not None:
+        weight = backward.copy()
+        weight[:, 0] = Work.W
+        pieces.append(weight)
+        keys.append(step + ahead + len(Work) * weight_lag + 2)
+    order: Order = np.concatenate(pieces)[np.argsort(np.concatenate(keys), kind="stable")]
     return order

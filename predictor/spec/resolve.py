@@ -84,9 +84,8 @@ def resolve(job: TrainingJob, strategy: Strategy) -> tuple[TrainingJob, Strategy
     if strategy.dp is None:
         replicas = job.cluster.num_gpus // (strategy.tp * strategy.pp * strategy.cp)
         changes["dp"] = max(1, replicas)
-    dp = changes.get("dp", strategy.dp)
     if strategy.dp_shard is None:
-        changes["dp_shard"] = dp * strategy.cp
+        changes["dp_shard"] = int(changes.get("dp", strategy.dp) or 1) * strategy.cp
     if job.implementation is None:
         assumed["implementation"] = {"value": defaults.implementation, "source": defaults.source}
         job = replace(job, implementation=defaults.implementation)

@@ -124,7 +124,7 @@ class _Composer:
 
     def _durations(self) -> tuple[Floats, Floats, Floats]:
         """Shape (stages, causes) with what FSDP adds to every micro-batch as a cause."""
-        rank = self.ranks.first_of_row[self.stages.row] + self.stages.rank
+        rank = self.ranks.index.of_stage
         vpp = self.batch.strategy.vpp[self.stages.row]
         passes = (
             (self.per_stage.forward_s, self.shared.fsdp_forward_s),
@@ -190,7 +190,7 @@ class _Composer:
             times = pipeline_times(
                 name, pp, vpp, batch.num_microbatches[rows], work[..., 0], work[..., 1],
                 work[..., 2], link_s[rows], strategy.overlap_p2p[rows] == 0)
-            end_s[self.ranks.first_of_row[rows][:, None] + np.arange(pp)] = times.end_s
+            end_s[self.ranks.index.first_of_row[rows][:, None] + np.arange(pp)] = times.end_s
         return end_s
 
     def _split(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
@@ -204,10 +204,7 @@ class _Composer:
 
     def _busy(self, per_microbatch: Floats) -> Floats:
         """Shape (ranks, causes): work of a whole step."""
-        index = self.ranks.first_of_row[self.stages.row] + self.stages.rank
-        busy = np.column_stack([
-            np.bincount(index, weights=column, minlength=len(self.ranks.row))
-            for column in per_microbatch.T])
+        busy = np.column_stack([self.ranks.index.total(column) for column in per_microbatch.T])
         return np.asarray(busy * self.batch.num_microbatches[self.ranks.row][:, None])
 
     def _exposed_data_parallel(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
@@ -217,14 +214,10 @@ class _Composer:
         the next step's first forward.
         """
         strategy, row = self.batch.strategy, self.ranks.row
-        behind = self._per_rank((backward + weight).sum(axis=1))
-        ahead = self._per_rank(forward.sum(axis=1))
+        behind = self.ranks.index.total((backward + weight).sum(axis=1))
+        ahead = self.ranks.index.total(forward.sum(axis=1))
         reduce_s = np.where(strategy.overlap_grad_reduce[row] > 0,
                             exposed_s(behind, self.shared.reduce_s), self.shared.reduce_s)
         gather_s = np.where(strategy.overlap_param_gather[row] > 0,
                             exposed_s(ahead, self.shared.gather_s), self.shared.gather_s)
         return np.asarray(reduce_s + gather_s)
-
-    def _per_rank(self, per_stage: Floats) -> Floats:
-        index = self.ranks.first_of_row[self.stages.row] + self.stages.rank
-        return np.bincount(index, weights=per_stage, minlength=len(self.ranks.row))

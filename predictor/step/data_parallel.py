@@ -10,7 +10,7 @@ from predictor.lowering.batch import Batch, code
 from predictor.lowering.groups import (
     Group, expert_gradient_group, gradient_group, replica_group, shard_group,
 )
-from predictor.lowering.parameters import part_parameters
+from predictor.lowering.holdings import RankIndex, held_parameters, trained_share
 from predictor.lowering.parts import Part, Stages
 from predictor.lowering.tables import (
     CollectiveKind, CollectiveTable, Dtype, Floats, Ints, KernelKind, KernelTable, Phase,
@@ -26,16 +26,19 @@ LAUNCHES_PER_STEP = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The pipeline ranks of every row, ragged: ``pp`` entries per row."""
+    """The pipeline ranks of every row and what they train. Arrays have shape (ranks,)."""
 
-    row: Ints
-    rank: Ints
+    index: RankIndex
     dense: Floats
-    """Dense parameters that the rank holds, over all its chunks."""
+    """Trained dense parameters of the rank, over all its chunks."""
     expert: Floats
+    """Trained parameters of routed experts."""
     layers: Floats
-    first_of_row: Ints
-    """Shape (rows,): index of rank 0 of each row."""
+
+    @property
+    def row(self) -> Ints:
+        """Row of the batch that each rank belongs to."""
+        return self.index.row
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +57,12 @@ class DataParallelTimes:
 
 
 def build_ranks(batch: Batch, stages: Stages) -> Ranks:
-    """Sum the parameters of every rank's chunks."""
-    pp = batch.strategy.pp
-    first = np.cumsum(pp) - pp
-    row = np.repeat(np.arange(len(batch)), pp)
-    index = first[stages.row] + stages.rank
-    parameters = part_parameters(batch)
-    trained = _trained_share(batch)[stages.row]
-
-    def per_rank(values: Floats) -> Floats:
-        per_stage = np.einsum("sp,sp->s", stages.counts.astype(float), values[stages.row])
-        return np.bincount(index, weights=per_stage * trained, minlength=len(row))
-
-    return Ranks(row=row, rank=np.arange(len(row)) - first[row], dense=per_rank(parameters.dense),
-                 expert=per_rank(parameters.expert), first_of_row=first,
-                 layers=np.bincount(index, weights=stages.counts[:, Part.LAYER],
-                                    minlength=len(row)))
-
-
-def _trained_share(batch: Batch) -> Floats:
-    """Share of the parameters that are trained: all, or the adapters of LoRA.
-
-    Rank-r adapters on a (n, k) matrix have r (n + k) parameters, about 2 r / hidden of it.
-    """
-    lora = batch.job.workload == code("workload", "lora")
-    adapters = np.minimum(1.0, 2.0 * batch.job.lora_rank / batch.model.hidden_size)
-    return np.where(lora, adapters, 1.0)
+    """Sum what the chunks of every rank train."""
+    index = RankIndex.of(batch, stages)
+    held = held_parameters(batch, stages, index)
+    share = trained_share(batch)[index.row]
+    return Ranks(index=index, dense=held.dense * share, expert=held.expert * share,
+                 layers=index.total(stages.counts[:, Part.LAYER].astype(float)))
 
 
 def calls_per_pass(batch: Batch, ranks: Ranks) -> Floats:

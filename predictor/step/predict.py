@@ -104,11 +104,11 @@ def predict_step(
     problems = check_strategy(job, strategy)
     if problems:
         raise InputError(problems)
-    timer = timer or AnalyticTimer()
+    chosen = timer or AnalyticTimer()
     batch = Batch.from_pairs([job], [strategy])
-    times = time_steps(batch, timer)
+    times = time_steps(batch, chosen)
     memory = memory_of(batch, times.stages)
-    predictions = _gather(1, np.array([0]), times, memory, timer, (), (assumed,))
+    predictions = _gather(1, np.array([0]), times, memory, chosen, (), (assumed,))
     return StepPrediction(
         job=job, strategy=strategy, assumed=assumed, predictions=predictions, batch=batch,
         times=times, memory=memory, model_flops=float(model_flops(batch, times.stages)[0]),
@@ -129,11 +129,11 @@ def predict_steps(
     kept = np.array([index for index, found in enumerate(problems) if not found], dtype=np.int64)
     if not len(kept):
         return _nothing(len(resolved), refused, assumed)
-    timer = timer or AnalyticTimer()
+    chosen = timer or AnalyticTimer()
     batch = Batch.from_pairs([resolved[i][0] for i in kept], [resolved[i][1] for i in kept])
-    times = time_steps(batch, timer)
+    times = time_steps(batch, chosen)
     memory = memory_of(batch, times.stages)
-    return _gather(len(resolved), kept, times, memory, timer, refused, assumed)
+    return _gather(len(resolved), kept, times, memory, chosen, refused, assumed)
 
 
 def _gather(

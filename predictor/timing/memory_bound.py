@@ -8,8 +8,8 @@ from predictor.lowering.tables import Floats, GpuTable, KernelKind, KernelTable,
 from predictor.timing.device import LAUNCH_S
 
 _SHARE = {
-    KernelKind.NORM: (0.8, 0.6), KernelKind.SOFTMAX: (0.8, 0.8),
-    KernelKind.ELEMENTWISE: (0.85, 0.85), KernelKind.EMBEDDING: (0.7, 0.4),
+    KernelKind.NORM: (0.6, 0.5), KernelKind.SOFTMAX: (0.75, 0.75),
+    KernelKind.ELEMENTWISE: (0.8, 0.8), KernelKind.EMBEDDING: (0.7, 0.4),
     KernelKind.CROSS_ENTROPY: (0.75, 0.75), KernelKind.OPTIMIZER: (0.8, 0.8),
     KernelKind.PERMUTE: (0.6, 0.6), KernelKind.SCAN: (0.5, 0.5),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,7 +129,8 @@ def evaluate(
     outcome = QUANTITIES[quantity](frame, predict, progress or _silent)
     seconds = time.perf_counter() - began
     group = _group_column(frame, group_by, quantity)
-    groups = _by_group(frame, group, outcome)
+    cells = outcome.groups if outcome.groups and group_by is None else frame.get(group)
+    groups = {} if cells is None else _by_group(cells, outcome)
     mapes = [found.mape for found in groups.values() if found.mape is not None]
     refused = outcome.refused
     ranked, apart = score_order(frame, outcome)
@@ -160,7 +161,7 @@ def _analytic() -> StepPredictor:
 
 def _import_readers() -> None:
     """Load what reading needs, so that the clock counts work and not start-up."""
-    import pandas  # noqa: F401, ICN001
+    import pandas  # noqa: F401
 
     import predictor.datasets.steps  # noqa: F401
 
@@ -198,13 +199,12 @@ def _group_column(frame: pd.DataFrame, group_by: str | None, quantity: str) -> s
     return group_by
 
 
-def _by_group(frame: pd.DataFrame, column: str, outcome: Outcome) -> dict[str, Errors]:
-    if not column:
-        return {}
-    names, member = np.unique([text_of(cell) or "(blank)" for cell in frame[column]],
+def _by_group(cells: Iterable[object], outcome: Outcome) -> dict[str, Errors]:
+    names, member = np.unique([text_of(cell) or "(blank)" for cell in cells],
                               return_inverse=True)
     order = np.argsort(member, kind="stable")
-    rows = np.split(order, np.cumsum(np.bincount(member, minlength=len(names)))[:-1])
+    ends = np.cumsum(np.bincount(member, minlength=len(names)))
+    rows = np.split(order, ends)[:-1]
     return {str(name): errors(outcome.measured[at], outcome.predicted[at])
             for name, at in zip(names, rows, strict=True)}
 

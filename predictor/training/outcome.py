@@ -62,6 +62,9 @@ class Outcome:
         default_factory=lambda: np.zeros(0, dtype=bool))
     """Whether the measured run ran out of memory."""
 
+    groups: list[str] = field(default_factory=list)
+    """Group of each row where no column of the table names it; empty otherwise."""
+
     @classmethod
     def empty(cls, rows: int) -> Outcome:
         """Return an outcome in which nothing is measured or predicted yet."""

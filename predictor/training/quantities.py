@@ -60,7 +60,8 @@ def peak_memory(frame: pd.DataFrame, predict: StepPredictor, progress: Progress)
         row = int(str(label))
         outcome.refuse(row, problems)
         with suppress(InputError):
-            outcome.measured[row] = measured(frame.iloc[row].to_dict())[1]
+            cells = {str(name): frame[name].iat[row] for name in frame.columns}
+            outcome.measured[row] = measured(cells)[1]
     found: Any = predict(rows.jobs, rows.strategies)
     peak = np.where(rows.last_rank, found.last_rank_bytes, found.peak_bytes)
     kinds = np.array(rows.mem_kind)
@@ -68,6 +69,9 @@ def peak_memory(frame: pd.DataFrame, predict: StepPredictor, progress: Progress)
                           [found.reserved_bytes, found.device_bytes], peak)
     _spread(outcome, positions, found, predicted)
     progress(len(positions), len(positions))
+    outcome.groups = [""] * len(frame)
+    for row, kind, last in zip(rows.row_index, rows.mem_kind, rows.last_rank, strict=True):
+        outcome.groups[row] = f"{kind}, last rank" if last else kind
     outcome.breakdown = {}  # seconds explain no bytes
     return outcome
 
