@@ -77,10 +77,10 @@ def build_stages(batch: Batch) -> Stages:
 def split_layers(batch: Batch, row: Ints, stage: Ints) -> Ints:
     """Return the number of layers of each (row, stage); arguments and result have one shape.
 
-    Multi-token-prediction blocks sit on the last stage and weigh like layers there, as in the
-    layouts that DeepSeek-V3 recipes give.
+    Multi-token-prediction blocks sit on the last stage and weigh like two layers each there, their
+    own and their logits: the layouts of DeepSeek-V3 recipes leave one layer beside the block.
     """
-    layers = _by_units(batch, row, stage, batch.model.mtp_num_layers)
+    layers = _by_units(batch, row, stage, 2 * batch.model.mtp_num_layers)
     short = np.zeros(len(batch), dtype=bool)
     short[row[layers < 0]] = True
     if short.any():
