@@ -14,9 +14,10 @@ from functools import lru_cache
 
 _LEAD = re.compile(r"^\s*([^(;]*?)\s*(?:\((.*)\))?\s*$", re.DOTALL)
 _NUMBER = re.compile(r"^\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
-_BLANK = frozenset({"", "nan", "none", "n/a", "na", "null", "unknown", "-", "not stated"})
+_BLANK = frozenset({"", "nan", "n/a", "na", "null", "unknown", "-", "not stated"})
+"""``none`` is not among them: a recipe without recomputation says so."""
 _TRUE = frozenset({"1", "1.0", "yes", "y", "true", "on"})
-_FALSE = frozenset({"0", "0.0", "no", "n", "false", "off"})
+_FALSE = frozenset({"0", "0.0", "no", "n", "false", "off", "none", "disabled"})
 
 
 @dataclass(frozen=True, slots=True)

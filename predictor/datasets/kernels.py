@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +80,8 @@ class KernelMeasurements:
 
     def sum_s(self, kernel_s: Floats) -> Floats:
         """Return the seconds of every measurement from those of its kernels."""
-        return np.bincount(self.measurement, weights=kernel_s, minlength=len(self.measured_s))
+        return np.asarray(np.bincount(self.measurement, weights=kernel_s,
+                                      minlength=len(self.measured_s)), dtype=np.float64)
 
     def refusals(self) -> dict[str, int]:
         """Return how many rows were refused for each reason."""
@@ -100,7 +101,8 @@ def read_kernels(source: str | Path | pd.DataFrame) -> KernelMeasurements:
         When the table cannot be read or lacks the schema's columns.
     """
     frame = read_table(source)
-    absent = sorted({"gpu", "dtype", "op", "pass", "latency_us", "m", "n", "k"} - set(frame.columns))
+    needed = {"gpu", "dtype", "op", "pass", "latency_us", "m", "n", "k"}
+    absent = sorted(needed - set(frame.columns))
     if absent:
         raise InputError.of("kernel-columns", f"the table lacks the columns {', '.join(absent)}",
                             "give a table in the schema of kernels_long")
@@ -109,6 +111,8 @@ def read_kernels(source: str | Path | pd.DataFrame) -> KernelMeasurements:
     kept = np.flatnonzero(why == "")
     table, measurement = columns.kernels(kept)
     gpus = GpuTable.from_gpus(columns.gpus)
+    if not columns.gpus:
+        gpus = replace(gpus, peak_flops=np.empty((0, len(Dtype))))
     physical = _physical(table, gpus, measurement, columns.seconds[kept])
     why[kept] = physical
     table = table.take(physical[measurement] == "")
@@ -179,7 +183,8 @@ class _Columns:
         event = np.isin(self._words("source"), list(EVENT_TIMED))
         short = self.seconds < np.where(event, LAUNCH_BOUND_S, COARSE_S)
         cases = ((np.array([word.startswith("BAD") for word in flag]), "flagged as bad"),
-                 (self.device < 0, "GPU is not in the catalogue"), (chain, "unlisted chain of kernels"),
+                 (self.device < 0, "GPU is not in the catalogue"),
+                 (chain, "unlisted chain of kernels"),
                  (~known, "unknown operation"), (self.dtype < 0, "unknown data type"),
                  (~shaped, "blank shape"), (~(self.seconds > 0), "no time"),
                  (short, "too short to tell the kernel from its launch"))
@@ -204,8 +209,10 @@ class _Columns:
         stacked = {name: np.concatenate([part[name] for part in parts]) for name in names}
         measurement = stacked.pop("measurement").astype(np.int64)
         whole = ("kind", "phase", "dtype", "device", "portable")
-        return KernelTable(**{name: column.astype(np.int64) if name in whole else column
-                              for name, column in stacked.items()}), measurement
+        columns: dict[str, Any] = {
+            name: column.astype(np.int64) if name in whole else column
+            for name, column in stacked.items()}
+        return KernelTable(**columns), measurement
 
     def _shared(self, rows: Ints, at: Ints, **columns: Floats | Ints | float) -> dict[str, Any]:
         shape = (len(at),)
@@ -243,7 +250,7 @@ class _Columns:
             phase=np.where(backward, Phase.BACKWARD, Phase.FORWARD), k=width, causal=share,
             flops=np.where(backward, 10.0, 4.0) * samples * heads * seq * seq * share * width,
             bytes=np.where(backward, 2.5, 1.0) * traffic, launches=np.where(backward, 2.0, 1.0),
-            portable=np.isin(self._words("impl")[where], PORTABLE))
+            portable=np.isin(self._words("impl")[where], PORTABLE).astype(np.float64))
 
     def _memory(self, rows: Ints, at: Ints) -> dict[str, Any]:
         where = rows[at]

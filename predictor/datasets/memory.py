@@ -78,8 +78,12 @@ def read_memory(source: str | Path | pd.DataFrame) -> MemoryRows:
             continue
         last = text_of(row.get("which_rank")).lower().startswith("last")
         kept.append((job, strategy, label, size, kind, last))
-    columns = tuple(zip(*kept, strict=True)) if kept else ((),) * 6
-    return MemoryRows(*columns, refused=tuple(refused), frame=frame)
+    jobs, strategies, labels, sizes, kinds, last_rank = (
+        zip(*kept, strict=True) if kept else ((),) * 6)
+    return MemoryRows(
+        jobs=tuple(jobs), strategies=tuple(strategies), row_index=tuple(labels),
+        measured_bytes=tuple(sizes), mem_kind=tuple(kinds), last_rank=tuple(last_rank),
+        refused=tuple(refused), frame=frame)
 
 
 def measured(row: Row) -> tuple[str, float]:
@@ -163,5 +167,3 @@ def _one_batch(named: Row) -> int | None:
     if gpus is None or size is None:
         return None
     return size * max(1, gpus // (degrees[0] * degrees[1] * degrees[2])) * degrees[1]
-
-

@@ -26,6 +26,8 @@ _PLATFORMS: tuple[tuple[str, str], ...] = (
 """Start of a GPU's name -> the server that it usually comes in."""
 PLAIN_SERVER = "l40s"
 """Server of a GPU that nothing else is known of: PCIe inside, two adapters."""
+QUAD = 4
+"""GPUs of NVIDIA's smaller HGX boards, which join each pair directly and have no NVSwitch."""
 _MEMORY = re.compile(r"^\d+gb$", re.IGNORECASE)
 
 
@@ -90,6 +92,8 @@ def cluster_of(gpu_text: str, num_gpus: int, gpus_per_node: int | None, intra: s
     if not outer:  # a node of one GPU has no links inside
         inner, outer = replace(inner, name="alone"), [inner]
     span = stated if inner.span <= usual else inner.span
+    if span == QUAD < usual and inner.kind == "nvlink-switch" and "switch" not in intra.lower():
+        inner = replace(inner, kind="nvlink-mesh")
     levels = (replace(_inside(inner, intra), span=span),
               *(_between(level, stated, inter) for level in outer))
     return Cluster(

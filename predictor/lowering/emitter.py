@@ -88,7 +88,6 @@ class Emitter:
         (LoRA) have no weight gradient.
         """
         dtype = self.linear_dtype if quantized else self.base_dtype
-        shared = {"count": count, "module": module}
         trained = np.asarray(count, dtype=float) * (1 - self.frozen)
         shapes = ((Phase.FORWARD, m, n, k), (Phase.BACKWARD, m, k, n), (Phase.WEIGHT, n, k, m))
         accumulates = self.flavour.wgrad_accumulates
@@ -104,8 +103,8 @@ class Emitter:
                 count=trained if phase == Phase.WEIGHT else count, module=module)
         self._accumulate(part, trained * (1 - accumulates), groups * n * k)
         if quantized:
-            self._cast(part, groups * m * k, Phase.FORWARD, **shared)
-            self._cast(part, groups * m * n, Phase.BACKWARD, **shared)
+            for phase, width in ((Phase.FORWARD, k), (Phase.BACKWARD, n)):
+                self._cast(part, groups * m * width, phase, count=count, module=module)
 
     def _accumulate(self, part: Part, count: Floats, elements: Floats) -> None:
         """Add a weight gradient into the fp32 main gradient: read 2 + 4 bytes, write 4."""

@@ -55,7 +55,7 @@ FLAVOURS: dict[str, Flavour] = {
         residual_f=3, residual_b=2, residual_launches=1,
         loss_bytes_f=14, loss_bytes_b=6, loss_launches=6, wgrad_accumulates=1,
         portable_attention=0,
-        host_forward_s=85e-6, host_backward_s=55e-6),
+        host_forward_s=140e-6, host_backward_s=90e-6),
     "megatron-fused": Flavour(
         norm_f=2, norm_b=4, norm_launches=1, rope_f=6, rope_launches=8,
         activation_f=2, activation_b=3, gated_f=5, gated_b=8, activation_launches=1,

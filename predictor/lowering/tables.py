@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,9 +228,10 @@ class NetworkTable(Columns):
     def from_clusters(cls, clusters: list[Cluster]) -> NetworkTable:
         """Return the table of ``clusters``, in order; levels above the second bound the rate."""
         rows = [_network_row(cluster) for cluster in clusters]
-        columns = {f.name: np.array([row[f.name] for row in rows],
-                                    dtype=np.float64 if "_s" in f.name[-2:] else np.int64)
-                   for f in fields(cls)}
+        columns: dict[str, Any] = {
+            f.name: np.array([row[f.name] for row in rows],
+                             dtype=np.float64 if f.name.endswith("_s") else np.int64)
+            for f in fields(cls)}
         return cls(**columns)
 
 

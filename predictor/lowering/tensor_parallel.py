@@ -50,7 +50,7 @@ def _separate(emitter: Emitter, part: Part) -> Floats:
     """0 for the attention of a parallel-residual block: its sum is made with the MLP's."""
     if part in (Part.MLP, Part.MOE, Part.HEAD, Part.EMBEDDING):
         return np.ones(len(emitter.batch))
-    return 1.0 - emitter.batch.model.parallel_residual
+    return np.asarray(1.0 - emitter.batch.model.parallel_residual, dtype=np.float64)
 
 
 def _activation_bytes(emitter: Emitter, shapes: Shapes) -> Floats:

@@ -22,6 +22,8 @@ GRADIENT_BYTES = np.array([4.0, 2.0, 2.0])
 """Main gradients by grad_reduce_dtype: fp32, bf16, fp16."""
 LIVE_UNITS = 2.0
 """FSDP units gathered at once: the one that runs and the one prefetched."""
+DEEPSPEED = ("deepspeed", "megatron-deepspeed")
+"""Frameworks that keep the 16-bit gradients beside fp32 sums (DeepSpeed bf16_optimizer.py)."""
 NATIVE_FSDP = ("torchtitan", "llm-foundry", "huggingface", "maxtext")
 """Frameworks whose sharded parameters are the fp32 master copy itself."""
 
@@ -63,6 +65,8 @@ def model_states(batch: Batch, stages: Stages, ranks: RankIndex) -> ModelStates:
     parameters = np.where(master_only & ~wide, 0.0, sharded(compute, 3))
     gradient = np.where(wide, 4.0, GRADIENT_BYTES[strategy.grad_reduce_dtype[row]])
     gradient = np.where(native & (stage == 3), 4.0, gradient)
+    twice = np.isin(batch.job.framework, [code("framework", name) for name in DEEPSPEED])[row]
+    gradient = gradient + np.where(twice & ~wide & (gradient == 4.0), 2.0, 0.0)
     state = np.array([OPTIMIZER_STATE_BYTES[name] for name in WORDS["optimizer"]])
     per_parameter = state[batch.job.optimizer[row]] + np.where(wide, 0.0, MASTER_BYTES)
     kept = 1 - strategy.optimizer_offload[row]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from predictor.pipeline.closed_forms import gpipe_rank_s
 from predictor.pipeline.graph import NONE, WORKS, Graph, build_graph
 from predictor.pipeline.registry import SCHEDULES
+from predictor.pipeline.schedule import Schedule, shortened
 from predictor.pipeline.steady import Steady, find_steady
 
 Floats = NDArray[np.float64]
@@ -20,6 +22,10 @@ Bools = NDArray[np.bool_]
 FIRST_ROUNDS = 4
 """Rounds that are tried first: warm-up, two that repeat, cool-down. Most pipelines are steady by
 then; the others get twice as many until they are."""
+ODD_AFTER, ODD_ROUNDS = 8, 4
+"""After so many rounds, most pipelines that are still not steady repeat with another period: a
+round trip between k neighbouring ranks lets k micro-batches pass, and when the slowest is one of
+fewer ranks than all, the period is k. So many values of k below the number of ranks are tried."""
 SAME = 1e-12
 """Rounds count as equal when they differ by less than this part of the time so far. Max-plus
 systems do not amplify differences, so a result that skips k rounds is off by at most k times it."""
@@ -60,7 +66,7 @@ class _Rows:
                    np.arange(3.0)[:, None] * held)
 
     def __len__(self) -> int:
-        return self.link_s.shape[1]
+        return len(self.link_s[0])
 
     def __getitem__(self, rows: Ints | slice) -> _Rows:
         return _Rows(self.work_s[:, rows], self.link_s[:, rows], self.held_s[:, rows])
@@ -99,17 +105,32 @@ def pipeline_times(
 def _timed(schedule: str, pp: int, vpp: int, count: int, rows: _Rows) -> tuple[Floats, Floats]:
     """Return start and end, shape (strategies, ranks), skipping rounds where that is exact."""
     start_s, end_s = np.empty((2, len(rows), pp))
-    left, rounds = np.arange(len(rows)), FIRST_ROUNDS
-    while len(left):
-        short = SCHEDULES[schedule].shortened(pp, count, rounds)
-        plan = _plan(schedule, pp, vpp, count, short)
+    left = np.arange(len(rows))
+    for round_size, short in _attempts(SCHEDULES[schedule], pp, count):
+        plan = _plan(schedule, pp, vpp, count, round_size, short)
         found = np.empty(len(left), dtype=bool)
         step = max(64, BLOCK_CELLS // len(plan.graph.rank))
         for at in range(0, len(left), step):
             block = left[at:at + step]
             start_s[block], end_s[block], found[at:at + step] = plan.run(rows[block])
-        left, rounds = left[~found], 2 * rounds
+        left = left[~found]
+        if not len(left):
+            break
     return start_s, end_s
+
+
+def _attempts(schedule: Schedule, pp: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield the rounds to skip and the micro-batches left, more each time, all of them last."""
+    group, rounds = schedule.group(pp, count), FIRST_ROUNDS
+    while True:
+        short = shortened(count, group, rounds)
+        yield group, short
+        if short == count:
+            return
+        if rounds == ODD_AFTER and schedule.any_round and count > 2 * short:
+            for odd in range(pp - 1, max(2, pp - ODD_ROUNDS - 1), -1):
+                yield odd, shortened(count, odd, short // odd)
+        rounds *= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +158,17 @@ class _Plan:
         return start_s, end_s + (self.skipped * (least + most) / 2)[:, None], found
 
 
-@lru_cache(maxsize=256)
-def _plan_of(schedule: str, pp: int, vpp: int, group: int, short: int) -> tuple[
-        Graph, Steady | None]:
-    graph = build_graph(SCHEDULES[schedule].build(pp, vpp, short, group), pp, vpp)
-    return graph, find_steady(graph, group)
-
-
-def _plan(schedule: str, pp: int, vpp: int, count: int, short: int) -> _Plan:
+def _plan(schedule: str, pp: int, vpp: int, count: int, round_size: int, short: int) -> _Plan:
     group = SCHEDULES[schedule].group(pp, count)
-    graph, steady = _plan_of(schedule, pp, vpp, group, short)
-    return _Plan(graph, steady, (count - short) // group)
+    graph, steady = _steady_graph(schedule, pp, vpp, group, round_size, short)
+    return _Plan(graph, steady, (count - short) // round_size)
+
+
+@lru_cache(maxsize=256)
+def _steady_graph(schedule: str, pp: int, vpp: int, group: int, round_size: int,
+                  short: int) -> tuple[Graph, Steady | None]:
+    graph = build_graph(SCHEDULES[schedule].build(pp, vpp, short, group), pp, vpp)
+    return graph, find_steady(graph, round_size)
 
 
 def action_ends(graph: Graph, work_s: Floats, link_s: Floats, blocking: Bools) -> Floats:

@@ -139,4 +139,4 @@ def _held(rank: Ints, previous: Ints, needs: Ints, hop: Bools) -> Ints:
     receiver[needs[hop]] = rank[hop]
     sends = receiver[previous] != NONE
     exchange = sends & hop & (receiver[previous] == rank[needs])
-    return sends.astype(np.int64) + hop - exchange
+    return np.asarray(sends.astype(np.int64) + hop - exchange)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.pipeline.registry import SCHEDULES
-from predictor.pipeline.schedule import Order, Work
+from predictor.pipeline.schedule import Order, Work, shortened
 
 Ints = NDArray[np.int64]
 ROUNDS = 3
@@ -22,9 +22,8 @@ def activations_in_flight(schedule: str, pp: int, vpp: int, num_microbatches: in
     them until the pass that needs them last: the backward, or, in schedules that split it, the
     weight gradient. The array is shared between callers and read-only.
     """
-    short = SCHEDULES[schedule].shortened(pp, num_microbatches, ROUNDS)
     group = SCHEDULES[schedule].group(pp, num_microbatches)
-    return _peak(schedule, pp, vpp, short, group)
+    return _peak(schedule, pp, vpp, shortened(num_microbatches, group, ROUNDS), group)
 
 
 @lru_cache(maxsize=4096)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictor.pipeline.interleaved import INTERLEAVED
-from predictor.pipeline.schedule import Order, Schedule, passes, pp_at_a_time, woven
+from predictor.pipeline.schedule import (
+    Order, Schedule, one_chunk, passes, pp_at_a_time, woven,
+)
 
 
 def _build(pp: int, vpp: int, num_microbatches: int, group: int) -> Order:
-    if vpp > 1:  # as in Megatron-LM, 1F1B with several chunks is the interleaved schedule
-        return INTERLEAVED(pp, vpp, num_microbatches)
+    one_chunk(vpp)
     forward, backward = passes(group, 1, num_microbatches)
     return np.stack([woven(forward, backward, pp - rank - 1) for rank in range(pp)])
 
@@ -20,4 +20,4 @@ ONE_F_ONE_B = Schedule(
     summary="rank r runs pp - r - 1 forwards ahead, then one forward, one backward",
     source="PipeDream-Flush, Narayanan et al. 2021, arXiv 2006.09503",
     build=_build,
-    group=pp_at_a_time)
+    group=pp_at_a_time, any_round=True)

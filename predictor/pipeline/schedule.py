@@ -13,6 +13,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.spec.errors import InputError
+
 Order = NDArray[np.int64]
 
 
@@ -41,6 +43,8 @@ class Schedule:
     group: Callable[[int, int], int]
     """Returns, from pp and micro-batches, how many micro-batches form a round. In the middle of a
     step, rounds follow each other in the same pattern."""
+    any_round: bool = False
+    """Whether any other number of micro-batches is a round as well."""
     splits_weight: bool = False
     """Whether weight gradients are actions of their own."""
 
@@ -48,12 +52,12 @@ class Schedule:
         """Return the order of ``num_microbatches`` through ``pp`` ranks of ``vpp`` chunks."""
         return self.build(pp, vpp, num_microbatches, self.group(pp, num_microbatches))
 
-    def shortened(self, pp: int, num_microbatches: int, rounds: int) -> int:
-        """Return the micro-batches of a step that is whole rounds shorter, with at least
-        ``rounds`` of them left.
-        """
-        group = self.group(pp, num_microbatches)
-        return num_microbatches - group * max(0, num_microbatches // group - rounds)
+
+def shortened(num_microbatches: int, group: int, rounds: int) -> int:
+    """Return the micro-batches of a step that is whole rounds of ``group`` shorter, with at least
+    ``rounds`` of them left.
+    """
+    return num_microbatches - group * max(0, num_microbatches // group - rounds)
 
 
 def pp_at_a_time(pp: int, num_microbatches: int) -> int:
@@ -61,6 +65,13 @@ def pp_at_a_time(pp: int, num_microbatches: int) -> int:
     pipeline is a whole number of rounds.
     """
     return pp
+
+
+def one_chunk(vpp: int) -> None:
+    """Raise InputError when a schedule that runs one chunk per rank is given more."""
+    if vpp > 1:
+        raise InputError.of("one-chunk", f"this schedule runs one chunk per rank, not {vpp}",
+                            "set vpp to 1 or choose interleaved-1f1b", "strategy.vpp")
 
 
 def passes(group: int, vpp: int, num_microbatches: int) -> tuple[Order, Order]:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from predictor.pipeline.schedule import Order, Schedule, passes, pp_at_a_time, woven
-from predictor.spec.errors import InputError
+from predictor.pipeline.schedule import (
+    Order, Schedule, one_chunk, passes, pp_at_a_time, woven,
+)
 
 SOURCE = "Qi et al. 2024, arXiv 2401.10241"
 
@@ -18,9 +19,7 @@ def _build(pp: int, vpp: int, num_microbatches: int, group: int, *, ahead: int) 
     A later rank has fewer forwards in flight and puts off as many more weight gradients, so that
     all ranks keep equally many activations.
     """
-    if vpp > 1:
-        raise InputError.of("one-chunk", f"zero-bubble schedules run one chunk per rank, not {vpp}",
-                            "set vpp to 1 or choose interleaved-1f1b", "strategy.vpp")
+    one_chunk(vpp)
     forward, backward = passes(group, 1, num_microbatches)
     return np.stack([
         woven(forward, backward, ahead * (pp - rank - 1), weight_lag=ahead * rank)
@@ -39,7 +38,7 @@ ZB_H1 = Schedule(
     name="zb-h1",
     summary="1F1B whose weight gradients fill the cool-down; no rank keeps more micro-batches "
             "than 1F1B's first",
-    source=SOURCE, build=_h1, group=pp_at_a_time, splits_weight=True)
+    source=SOURCE, build=_h1, group=pp_at_a_time, any_round=True, splits_weight=True)
 ZB_1P = replace(
     ZB_H1, name="zb-1p", summary="zero bubble within the peak memory of 1F1B; ordered like zb-h1")
 """The authors' ZB-1p searches an order for measured durations; ZB-H1 is its handcrafted form."""
@@ -47,5 +46,5 @@ ZB_2P = Schedule(
     name="zb-2p",
     summary="twice the warm-up and memory of 1F1B; ranks never wait between their first and last "
             "action when the three passes take equally long",
-    source=SOURCE, build=_h2, group=pp_at_a_time, splits_weight=True)
+    source=SOURCE, build=_h2, group=pp_at_a_time, any_round=True, splits_weight=True)
 """Ordered like the authors' handcrafted ZB-H2."""

@@ -7,8 +7,9 @@ records but never a string for a number.
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -33,7 +34,7 @@ def parse_json(record: type[Record], text: str) -> Record:
         With one problem for each wrong type, unknown or missing key and broken rule.
     """
     try:
-        parsed: Record = _adapter(record).validate_json(text)
+        parsed: Record = _adapter(cast("Hashable", record)).validate_json(text)
     except ValidationError as error:
         raise InputError(_problems(error)) from None
     return parsed

@@ -30,7 +30,10 @@ STEP_HOST_S = 2e-3
 class Timer(Protocol):
     """Seconds for tables of operations: the analytic model, or one that was trained."""
 
-    provenance: str
+    @property
+    def provenance(self) -> str:
+        """Name of the model behind the seconds."""
+        ...
 
     def kernels(self, table: KernelTable, gpus: GpuTable) -> Floats:
         """Return the device seconds of every row."""

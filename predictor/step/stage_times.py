@@ -24,8 +24,8 @@ CLOCK_SPREAD = 0.01
 clusters (Sinha et al., SC22, "Not All GPUs Are Created Equal")."""
 HOST_PER_COLLECTIVE_S = 25e-6
 """Host time to enqueue one collective through torch.distributed."""
-HOST_SPEED = np.array([{"volta": 1.2, "ampere": 1.0, "hopper": 0.65, "blackwell": 0.7}.get(name, 0.8)
-                       for name in GENERATIONS])
+_HOST_SPEED = {"volta": 1.2, "ampere": 1.0, "hopper": 0.65, "blackwell": 0.7}
+HOST_SPEED = np.array([_HOST_SPEED.get(name, 0.8) for name in GENERATIONS])
 """Host time relative to that of an A100 server: hosts are as old as the GPUs they carry."""
 GRAPHED_SHARE = {"none": 0.0, "partial": 0.6, "full": 0.95}
 """Share of the launches that a CUDA graph replays without the host."""

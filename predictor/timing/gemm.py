@@ -1,4 +1,4 @@
-"""Seconds of matrix products: tiles over multiprocessors at the clock that the power budget allows."""
+"""Seconds of matrix products: tiles over multiprocessors at the clock that power allows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUANTISED_WAVES = 0.43
 """Share of the last wave's idle time that stays: persistent and stream-K kernels even out the
 rest."""
 OVERLAP_NORM = 4.0
-"""Norm that joins arithmetic and memory traffic: the larger rules, and near balance they collide."""
+"""Norm that joins arithmetic and traffic: the larger rules, and near balance they collide."""
 _GROUPED = {"ampere": 0.9, "hopper": 0.75, "blackwell": 0.68}
 GROUPED_SHARE = np.array([_GROUPED.get(name, 0.8) for name in GENERATIONS])
 """Rate of many small GEMMs over one large one: problems start and end at different times and no

@@ -21,7 +21,9 @@ def uses(lowered: Lowered, kind: KernelKind, part: Part, phase: Phase) -> list[t
                   for u, c in zip(use.unique[chosen], use.count[chosen], strict=True))
 
 
-def calls(lowered: Lowered, part: Part, phase: Phase, stream: Stream) -> list[tuple[int, float, float]]:
+def calls(
+    lowered: Lowered, part: Part, phase: Phase, stream: Stream
+) -> list[tuple[int, float, float]]:
     """Return (kind, bytes, count) of the collectives of one part, phase and stream."""
     use, table = lowered.collective_use, lowered.collectives
     chosen = (use.part == part) & (use.phase == phase) & (use.stream == stream)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from builders import job
 
@@ -36,7 +38,7 @@ def test_a_rank_does_one_thing_at_a_time(strategy):
                       if (event["pid"], event["tid"]) == (rank, 0))
         assert mine[0][0] >= -1e-6
         assert all(later[0] >= earlier[1] - 1e-3
-                   for earlier, later in zip(mine, mine[1:], strict=False))
+                   for earlier, later in itertools.pairwise(mine))
 
 
 def test_every_micro_batch_passes_every_stage_both_ways():

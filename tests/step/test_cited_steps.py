@@ -32,7 +32,9 @@ def errors() -> tuple[list[str], np.ndarray, StepPredictions]:
     return list(rows.frame["citation"]), 100 * (found.step_time_s / measured - 1), found
 
 
-def test_every_cited_row_is_predicted(errors: tuple[list[str], np.ndarray, StepPredictions]) -> None:
+def test_every_cited_row_is_predicted(
+    errors: tuple[list[str], np.ndarray, StepPredictions]
+) -> None:
     citations, error, found = errors
     assert len(citations) >= 150
     assert found.refused == ()
