@@ -31,20 +31,19 @@ SLACK_PERCENT = 0.5
 WORST = 10
 CAUSES = (
     ("multimodal-llava", "the vision tower is in no column of the table"),
-    ("torchtitan issue", "the batch is split into micro-batches whose number is not stated"),
-    ("torchtitan@", "'selective' there keeps every second product, not all; fp8 gathers; chunks "
-                    "and micro-batches of pipelines are not stated"),
-    ("bigscience", "nvidia-smi of a DeepSpeed pipeline: what its allocator keeps is not modelled"),
-    ("nemo-mbridge-perf-activation", "rank 0, not the peak rank; CUDA graphs share their pools"),
-    ("nemo-mbridge-perf-memory", "fp8 copies and recomputed modules of one recipe"),
-    ("seq131072", "the loss and the gathered keys of a sequence of 131072 tokens"),
-    ("deepseekv2", "routed tokens are taken as balanced; the measured router is not"),
-    ("megatron-fsdp", "Megatron-FSDP's buckets are not whole layers"),
-    ("z3_", "Megatron-FSDP's buckets are not whole layers"),
-    ("nemotron", "hybrid layers keep tensors that the list of Mamba-2's leaves out"),
-    ("/bert/", "BERT's loss sees masked tokens, and its binary head is not modelled"),
+    ("torchtitan issue", "how the batch is split into micro-batches is not stated"),
+    ("llama3-8b_h200", "selective recompute keeps every second product there, not all of them"),
+    ("torchtitan@", "selective: another rule; full: not explained; pipelines: not stated"),
+    ("bigscience", "nvidia-smi of DeepSpeed 2022; before its BF16_Optimizer 16-bit gradients only"),
+    ("nemo-mbridge-perf-activation", "rank 0, not the peak rank; CUDA graphs (guess: their pools)"),
+    ("nemo-mbridge-perf-memory", "guess: fp8 copies of weights and of recomputed inputs"),
+    ("seq131072", "guess: keys gathered for context parallelism of a very long sequence"),
+    ("deepseekv2", "not explained; deepseekv3 is 3 % off"),
+    ("z3_", "guess: Megatron-FSDP's buckets are not whole layers"),
+    ("nemotron", "guess: the list of tensors that a hybrid layer keeps"),
+    ("/bert/", "BERT's second head and its loss on masked tokens only are not modelled"),
 )
-"""What is known about sources that stand out, for people who read the table."""
+"""What is known, or guessed, about sources that stand out, for people who read the table."""
 
 
 def cause(source: str) -> str:

@@ -60,7 +60,7 @@ FLAVOURS: dict[str, Flavour] = {
         norm_f=2, norm_b=4, norm_launches=1, rope_f=6, rope_launches=8,
         activation_f=2, activation_b=3, gated_f=5, gated_b=8, activation_launches=1,
         residual_f=3.5, residual_b=2.5, residual_launches=1,
-        loss_bytes_f=38, loss_bytes_b=18, loss_launches=14, wgrad_accumulates=0,
+        loss_bytes_f=32, loss_bytes_b=12, loss_launches=14, wgrad_accumulates=0,
         portable_attention=1,
         host_forward_s=85e-6, host_backward_s=55e-6),
     "compiled": Flavour(

@@ -46,6 +46,10 @@ MAX_SHARE = 0.88
 NARROW_SHARE = np.array([[1.0, 1.0, 1.0, 1.0, 1.0, 0.85], [1.0, 1.0, 1.0, 1.0, 0.8, 0.74]])
 """By Regime and Dtype, of the type's own peak: 8-bit and 4-bit products draw less power per FLOP,
 but their data must arrive in a half and a quarter of the time."""
+_HOT_NARROW = {"hopper": 0.93, "blackwell": 1.12}
+HOT_NARROW = np.array([_HOT_NARROW.get(name, 1.0) for name in GENERATIONS])
+"""The same by generation, in training: the more power holds 16-bit products back, the more narrow
+ones gain. Read off whole steps of dense models in 8 bits beside 16 bits."""
 
 
 def sustained_flops(table: KernelTable, gpus: GpuTable, regime: Regime = Regime.TRAINING) -> Floats:
@@ -58,6 +62,8 @@ def sustained_flops(table: KernelTable, gpus: GpuTable, regime: Regime = Regime.
     power = np.where(known, own / np.where(reference > 0, reference, 1.0), 1.0)
     share = SUSTAINED[regime][generation] * np.clip(power, 0.2, 5.0) ** CLOCK_EXPONENT
     share = np.minimum(share, MAX_SHARE) * NARROW_SHARE[regime][table.dtype]
+    hot = (table.dtype >= Dtype.FP8) & (regime == Regime.TRAINING)
+    share = share * np.where(hot, HOT_NARROW[generation], 1.0)
     return np.asarray(gpus.peak_flops[device, table.dtype] * share)
 
 

@@ -79,10 +79,12 @@ def peak_memory(frame: pd.DataFrame, predict: StepPredictor, progress: Progress)
 def kernel_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) -> Outcome:
     """Predict the seconds of every measured kernel."""
     from predictor.datasets.kernels import read_kernels
+    from predictor.timing.device import Regime
     from predictor.timing.kernels import kernel_times as timed
 
     found = read_kernels(_numbered(frame))
-    outcome = _operators(frame, "latency_us", found, found.sum_s(timed(found.table, found.gpus)))
+    seconds = timed(found.table, found.gpus, Regime.ISOLATED)
+    outcome = _operators(frame, "latency_us", found, found.sum_s(seconds))
     progress(len(frame), len(frame))
     return outcome
 
