@@ -223,4 +223,4 @@ class _Composer:
                             exposed_s(behind, self.shared.reduce_s), self.shared.reduce_s)
         gather_s = np.where(strategy.overlap_param_gather[row] > 0,
                             exposed_s(ahead, self.shared.gather_s), self.shared.gather_s)
-        return np.asarray(reduce_s + gather_s)
+        return np.asarray(reduce_s + gather_s + self.shared.tied_s)

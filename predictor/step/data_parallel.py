@@ -8,7 +8,7 @@ import numpy as np
 
 from predictor.lowering.batch import Batch, code
 from predictor.lowering.groups import (
-    Group, expert_gradient_group, gradient_group, replica_group, shard_group,
+    Group, expert_gradient_group, gradient_group, pipeline_group, replica_group, shard_group,
 )
 from predictor.lowering.holdings import RankIndex, held_parameters, trained_share
 from predictor.lowering.parts import Part, Stages
@@ -33,6 +33,9 @@ class Ranks:
     """Trained dense parameters of the rank, over all its chunks."""
     expert: Floats
     """Trained parameters of routed experts."""
+    held_dense: Floats
+    """Trained or frozen: what FSDP gathers."""
+    held_expert: Floats
     layers: Floats
 
     @property
@@ -47,6 +50,9 @@ class DataParallelTimes:
 
     reduce_s: Floats
     """Once per step (no FSDP): all-reduce or reduce-scatter of gradients."""
+    tied_s: Floats
+    """Once per step, after the flush: the first and the last stage sum the gradients of the
+    embedding that they share (Megatron-LM finalize_model_grads.py)."""
     gather_s: Floats
     """Once per step: all-gather of updated parameters (distributed optimizer)."""
     optimizer_s: Floats
@@ -62,6 +68,7 @@ def build_ranks(batch: Batch, stages: Stages) -> Ranks:
     held = held_parameters(batch, stages, index)
     share = trained_share(batch)[index.row]
     return Ranks(index=index, dense=held.dense * share, expert=held.expert * share,
+                 held_dense=held.dense, held_expert=held.expert,
                  layers=index.total(stages.counts[:, Part.LAYER].astype(float)))
 
 
@@ -80,8 +87,11 @@ def calls_per_pass(batch: Batch, ranks: Ranks) -> Floats:
 
 def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
     """Return the tables of: dense reduce, expert reduce, replica reduce, dense gather, expert
-    gather; one row per rank each, one piece (see :func:`calls_per_pass`) of a step's bytes (FSDP:
-    of a micro-batch's)."""
+    gather, tied embeddings; one row per rank each.
+
+    Sizes are one piece (see :func:`calls_per_pass`) of a step's bytes, with FSDP of a
+    micro-batch's; tied embeddings go in one piece.
+    """
     row = ranks.row
     pieces = calls_per_pass(batch, ranks)
     strategy = batch.strategy
@@ -99,15 +109,39 @@ def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
     shard_size = np.maximum(dense_group.size, 1)
     between = np.where(sharded, ranks.dense * bytes_per_grad / shard_size, 0.0)
     all_reduce = np.full(len(row), int(CollectiveKind.ALL_REDUCE))
+    fsdp = strategy.zero_stage[row] == 3
+    gathered = (np.where(fsdp, ranks.held_dense, ranks.dense),
+                np.where(fsdp, ranks.held_expert, ranks.expert))
     return [
         _table(batch, row, collective, group, size / pieces)
         for collective, group, size in (
             (kind, dense, ranks.dense * bytes_per_grad),
             (kind, expert, ranks.expert * bytes_per_grad),
             (all_reduce, replicas, between),
-            (gathers, dense, np.where(sharded, ranks.dense * gather_bytes, 0.0)),
-            (gathers, expert, np.where(sharded, ranks.expert * gather_bytes, 0.0)))
+            (gathers, dense, np.where(sharded, gathered[0] * gather_bytes, 0.0)),
+            (gathers, expert, np.where(sharded, gathered[1] * gather_bytes, 0.0)),
+            (all_reduce, _ends_group(batch).take(row), pieces * _tied_bytes(batch, ranks)))
     ]
+
+
+def _tied_bytes(batch: Batch, ranks: Ranks) -> Floats:
+    """Shape (ranks,): gradients of a shared embedding on the first and the last stage."""
+    row, strategy, model = ranks.row, batch.strategy, batch.model
+    end = (ranks.index.rank == 0) | (ranks.index.rank == strategy.pp[row] - 1)
+    shared = (model.tied_embeddings > 0) & (strategy.pp > 1) & (strategy.zero_stage < 2)
+    size = batch.padded_vocab / strategy.tp * model.hidden_size \
+        * REDUCE_BYTES[strategy.grad_reduce_dtype] * trained_share(batch)
+    return np.asarray(np.where(end & shared[row], size[row], 0.0))
+
+
+def _ends_group(batch: Batch) -> Group:
+    """The first and the last rank of every pipeline; all pipelines reduce at once."""
+    pipeline = pipeline_group(batch)
+    two = np.minimum(2, pipeline.size)
+    spread = np.minimum(pipeline.domains, 2)
+    return Group(size=two, stride=pipeline.stride * np.maximum(pipeline.size - 1, 1),
+                 ranks_per_domain=np.where(spread > 1, 1, two), domains=spread,
+                 concurrent=np.maximum(1, np.minimum(batch.ranks_per_domain, pipeline.stride)))
 
 
 def _gather_bytes(batch: Batch) -> Floats:
@@ -149,7 +183,8 @@ def data_parallel_times(
 ) -> DataParallelTimes:
     """Assign the measured-or-modelled seconds of :func:`collectives_of` to what they are."""
     pieces = calls_per_pass(batch, ranks)
-    dense, expert, replica, gather, expert_gather = (pieces * times for times in collective_s)
+    *repeated, tied_s = collective_s
+    dense, expert, replica, gather, expert_gather = (pieces * times for times in repeated)
     row = ranks.row
     fsdp = batch.strategy.zero_stage[row] == 3
     per_microbatch = batch.strategy.zero_stage[row] >= 2
@@ -159,6 +194,7 @@ def data_parallel_times(
     offloaded = batch.strategy.optimizer_offload[row]
     return DataParallelTimes(
         reduce_s=np.where(per_microbatch, replica, reduces + replica),
+        tied_s=tied_s,
         gather_s=np.where(fsdp, 0.0, gathers),
         optimizer_s=optimizer_s * (1 + HOST_OPTIMIZER_SLOWDOWN * offloaded),
         fsdp_forward_s=np.where(fsdp, gathers, 0.0),
