@@ -1,6 +1,6 @@
 """Score the analytic collective times on public measurements and record the result.
 
-Usage: python experiments/collectives/run.py
+Usage: python -m experiments.collectives.run [--check]
 
 Reads ``collectives/collectives.parquet`` below PREDICT_TIME_REFERENCE (default ../shared/data),
 prints scores by place, size, source and collective with the worst rows, and writes results.json.
@@ -9,18 +9,21 @@ prints scores by place, size, source and collective with the worst rows, and wri
 from __future__ import annotations
 
 import json
-import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from experiments.scoreboard import REFERENCE, Board, arguments, compared, finish
 from predictor.datasets.collectives import read_collectives
 from predictor.lowering.tables import LINK_KINDS, CollectiveKind
 from predictor.timing.collectives import collective_times
 
 HERE = Path(__file__).parent
-REFERENCE = Path(os.environ.get("PREDICT_TIME_REFERENCE", HERE.parents[1] / "../shared/data"))
+TABLE = "collectives/collectives.parquet"
+SLACK_PERCENT = 0.5
+"""Points a recorded median may get worse by before the check fails."""
 LOOKED_AT = ("aiconfigurator_nccl", "xxrjun_nccl_tests_cluster", "alcf_nccl_tests")
 """Sources that constants were read off; the others are unseen."""
 LARGE_BYTES = 2.0**20
@@ -44,7 +47,7 @@ def by(rows: pd.DataFrame, *columns: str) -> dict[str, dict[str, float]]:
 
 def measure() -> tuple[pd.DataFrame, dict[str, int]]:
     """Return measured and predicted seconds of every row, and what was refused."""
-    found = read_collectives(REFERENCE / "collectives" / "collectives.parquet")
+    found = read_collectives(REFERENCE / TABLE)
     table = found.table
     intra = found.networks.intra_kind[table.network]
     edges = [0.0, *[edge - 0.5 for edge in BANDS.values()]]
@@ -59,15 +62,14 @@ def measure() -> tuple[pd.DataFrame, dict[str, int]]:
     return rows, found.refusals()
 
 
-def main() -> None:
-    """Print the scores and write results.json."""
-    rows, refused = measure()
+def scoreboard(rows: pd.DataFrame, refused: dict[str, int]) -> Board:
+    """Return the scores and the worst groups of rows."""
     large = rows[rows.bytes >= LARGE_BYTES]
     factor = np.log(large.predicted_s / large.measured_s).abs()
     groups = ["source", "system", "collective", "nodes", "ranks"]
     worst = large.loc[factor.groupby([large[name] for name in groups]).idxmax()]
     worst = worst.loc[factor[worst.index].sort_values(ascending=False).index[:WORST]]
-    result = {
+    return {
         "refused": refused,
         "from 1 MiB": by(large, "place"),
         "from 1 MiB, by seen": by(large, "place", "seen"),
@@ -79,10 +81,22 @@ def main() -> None:
             "bytes": float(row.bytes), "measured_us": round(1e6 * row.measured_s, 1),
             "predicted_us": round(1e6 * row.predicted_s, 1)} for _, row in worst.iterrows()],
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    (HERE / "results.json").write_text(text + "\n")
+
+
+def worse(board: Board, recorded: Board) -> list[str]:
+    """Return what got worse than the recorded result by more than the slack."""
+    return [line for part in ("from 1 MiB", "all sizes") for name, then in recorded[part].items()
+            for line in compared(f"{part}, {name}", board[part][name]["median_ape"],
+                                 then["median_ape"], SLACK_PERCENT)]
+
+
+def main() -> int:
+    """Run the experiment."""
+    chosen = arguments(__doc__).parse_args()
+    board = scoreboard(*measure())
+    print(json.dumps(board, indent=1))
+    return finish(HERE, board, [TABLE], check=chosen.check, worse=worse)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

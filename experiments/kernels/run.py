@@ -1,6 +1,6 @@
 """Score the analytic kernel times on measured kernels and record the result.
 
-Usage: python experiments/kernels/run.py [--check] [--aiconfigurator FOLDER]
+Usage: python -m experiments.kernels.run [--check] [--aiconfigurator FOLDER]
 
 Reads the tables of ``kernels/`` below PREDICT_TIME_REFERENCE (default ../shared/data), predicts
 every kernel as a benchmark runs it, prints a scoreboard by family, GPU and source with the worst
@@ -11,22 +11,21 @@ the recorded ones instead.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sources import all_sources
 
+from experiments.kernels.sources import all_sources
+from experiments.scoreboard import REFERENCE, Board, arguments, compared, finish
 from predictor.datasets.kernels import KernelMeasurements, read_kernels
 from predictor.timing.device import Regime
 from predictor.timing.kernels import kernel_times
 
 HERE = Path(__file__).parent
-REFERENCE = Path(os.environ.get("PREDICT_TIME_REFERENCE", HERE.parents[1] / "../shared/data"))
+TABLE = "kernels/kernels_long.parquet"
 FAMILIES = {"linear": "gemm", "linear_bias": "gemm", "gemm": "gemm", "bmm": "batched gemm",
             "grouped_gemm": "grouped gemm", "attention": "attention", "layernorm": "norm",
             "rmsnorm": "norm", "softmax": "softmax"}
@@ -36,7 +35,7 @@ SLACK_PERCENT = 0.5
 WORST = 10
 
 
-def measure(folder: Path | None) -> tuple[dict[str, object], pd.DataFrame]:
+def measure(folder: Path | None) -> tuple[Board, pd.DataFrame]:
     """Return the scoreboard and the rows behind it."""
     frames = all_sources(REFERENCE / "kernels", folder)
     read = [read_kernels(frame.reset_index(drop=True)) for frame in frames]
@@ -46,7 +45,7 @@ def measure(folder: Path | None) -> tuple[dict[str, object], pd.DataFrame]:
         for why, count in one.refusals().items():
             refused[why] = refused.get(why, 0) + count
     groups = rows.groupby(["family", "gpu", "source", "dtype", "pass"])
-    board: dict[str, object] = {
+    board: Board = {
         "refused": refused,
         "groups": {" | ".join(name): score(group) for name, group in groups}}
     return board, rows
@@ -67,7 +66,7 @@ def predicted(read: KernelMeasurements) -> pd.DataFrame:
     return frame
 
 
-def score(group: pd.DataFrame) -> dict[str, object]:
+def score(group: pd.DataFrame) -> Board:
     """Return the scores of one group, in percent. ``time_bias`` weighs rows by their time."""
     error = group["error"]
     return {
@@ -78,7 +77,7 @@ def score(group: pd.DataFrame) -> dict[str, object]:
         "held_out": group["source"].iloc[0] in HELD_OUT}
 
 
-def show(board: dict[str, object], rows: pd.DataFrame) -> None:
+def show(board: Board, rows: pd.DataFrame) -> None:
     """Print the scoreboard and the worst rows of each family."""
     print(json.dumps(board["refused"], indent=1))
     print(pd.DataFrame(board["groups"]).T.to_string())
@@ -88,30 +87,22 @@ def show(board: dict[str, object], rows: pd.DataFrame) -> None:
         print(group.loc[off.sort_values(ascending=False).index[:WORST]].to_string())
 
 
-def worse(board: dict[str, object], recorded: dict[str, object]) -> list[str]:
+def worse(board: Board, recorded: Board) -> list[str]:
     """Return the groups of both boards whose score got worse by more than the slack."""
     then, now = recorded["groups"], board["groups"]
-    return [f"{name}: {now[name]['median_ape']} against {then[name]['median_ape']} recorded"
-            for name in now if name in then
-            and now[name]["median_ape"] > then[name]["median_ape"] + SLACK_PERCENT]
+    return [line for name in now if name in then for line in compared(
+        name, now[name]["median_ape"], then[name]["median_ape"], SLACK_PERCENT)]
 
 
 def main() -> int:
     """Run the experiment."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
+    parser = arguments(__doc__)
     parser.add_argument("--aiconfigurator", type=Path)
     chosen = parser.parse_args()
     board, rows = measure(chosen.aiconfigurator)
     pd.set_option("display.width", 200)
     show(board, rows)
-    results = HERE / "results.json"
-    if chosen.check:
-        problems = worse(board, json.loads(results.read_text()))
-        print("\n".join(problems) or "no score got worse")
-        return 1 if problems else 0
-    results.write_text(json.dumps(board, indent=1) + "\n")
-    return 0
+    return finish(HERE, board, [TABLE], check=chosen.check, worse=worse)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Score the memory model on measured peaks and record the result.
 
-Usage: python experiments/memory/run.py [--check]
+Usage: python -m experiments.memory.run [--check]
 
 Reads ``memory/measured_memory.csv`` below PREDICT_TIME_REFERENCE (default ../shared/data), predicts
 every row from its configuration alone, prints the scores by kind of figure with the ten worst
@@ -10,22 +10,20 @@ instead and fails when a score is worse by more than the stated slack.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from experiments.scoreboard import REFERENCE, Board, arguments, compared, finish, summary
 from predictor.datasets.memory import read_memory
 from predictor.step.predict import predict_steps
 
 HERE = Path(__file__).parent
-REFERENCE = Path(os.environ.get("PREDICT_TIME_REFERENCE", HERE.parents[1] / "../shared/data"))
+TABLE = "memory/measured_memory.csv"
 SLACK_PERCENT = 0.5
 """Points a recorded median may get worse by before the check fails."""
 WORST = 10
@@ -51,9 +49,9 @@ def cause(source: str) -> str:
     return next((text for words, text in CAUSES if words in source), "")
 
 
-def measure() -> tuple[dict[str, Any], pd.DataFrame]:
+def measure() -> tuple[Board, pd.DataFrame]:
     """Return the scoreboard and the rows behind it."""
-    read = read_memory(REFERENCE / "memory" / "measured_memory.csv")
+    read = read_memory(REFERENCE / TABLE)
     found = predict_steps(read.jobs, read.strategies)
     last = np.array(read.last_rank)
     names = np.array(read.mem_kind).astype(object)
@@ -70,24 +68,13 @@ def measure() -> tuple[dict[str, Any], pd.DataFrame]:
     reasons = Counter(
         problem.rule for _, problems in (*read.refused, *found.refused) for problem in problems)
     board = {
-        "by_kind": {str(name): score(group["error"]) for name, group in scored.groupby("kind")},
+        "by_kind": {str(name): summary(group["error"]) for name, group in scored.groupby("kind")},
         "refused": len(read.refused) + len(found.refused),
         "refused_by_rule": dict(sorted(reasons.items()))}
     return board, scored
 
 
-def score(errors: pd.Series) -> dict[str, float]:
-    """Return the scores of signed relative errors, in percent."""
-    return {
-        "rows": len(errors),
-        "median_ape": round(100 * float(errors.abs().median()), 2),
-        "mape": round(100 * float(errors.abs().mean()), 2),
-        "bias": round(100 * float(errors.mean()), 2),
-        "max_ape": round(100 * float(errors.abs().max()), 2),
-    }
-
-
-def show(board: dict[str, Any], frame: pd.DataFrame) -> None:
+def show(board: Board, frame: pd.DataFrame) -> None:
     """Print the scoreboard and the worst configurations of every kind."""
     print(json.dumps(board, indent=1))
     for kind, group in frame.groupby("kind"):
@@ -99,32 +86,22 @@ def show(board: dict[str, Any], frame: pd.DataFrame) -> None:
                   f"{row.model[:44]:44}  tp {row.tp:.0f} pp {row.pp:.0f}  {cause(row.source)}")
 
 
-def worse(board: dict[str, Any], recorded: dict[str, Any]) -> list[str]:
+def worse(board: Board, recorded: Board) -> list[str]:
     """Return the kinds that got worse, or lost rows, against the recorded result."""
     problems = []
     for kind, then in recorded["by_kind"].items():
         now = board["by_kind"].get(kind, {"rows": 0, "median_ape": np.inf})
-        if now["median_ape"] > then["median_ape"] + SLACK_PERCENT:
-            problems.append(f"{kind}: median {now['median_ape']} % against {then['median_ape']} %")
-        if now["rows"] < then["rows"]:
-            problems.append(f"{kind}: {now['rows']} rows against {then['rows']}")
+        problems += compared(kind, now["median_ape"], then["median_ape"], SLACK_PERCENT)
+        problems += compared(f"{kind}, rows lost", then["rows"] - now["rows"], 0, 0)
     return problems
 
 
 def main() -> int:
     """Run the experiment."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    chosen = parser.parse_args()
+    chosen = arguments(__doc__).parse_args()
     board, frame = measure()
     show(board, frame)
-    results = HERE / "results.json"
-    if chosen.check:
-        problems = worse(board, json.loads(results.read_text()))
-        print("\n".join(problems) or "no score got worse")
-        return 1 if problems else 0
-    results.write_text(json.dumps(board, indent=1) + "\n")
-    return 0
+    return finish(HERE, board, [TABLE], check=chosen.check, worse=worse)
 
 
 if __name__ == "__main__":
