@@ -189,7 +189,7 @@ def test_every_option_of_a_verb_has_a_long_name_and_every_verb_help(verb):
 
 
 @pytest.mark.e2e
-def test_wheel_holds_the_package_and_the_catalogue_only(tmp_path):
+def test_wheel_holds_the_package_and_its_data_only(tmp_path):
     pytest.importorskip("hatchling.build", reason="hatchling: build backend is not installed")
     script = f"import hatchling.build as b; b.build_wheel({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True,
@@ -200,6 +200,6 @@ def test_wheel_holds_the_package_and_the_catalogue_only(tmp_path):
     tops = {name.split("/")[0] for name in names}
     assert tops == {"predictor", next(top for top in tops if top.endswith(".dist-info"))}
     data = {name.split("/")[2] for name in names if name.startswith("predictor/_data/")}
-    assert data == {"catalog"}
+    assert data == {"catalog", "schemas"}
     assert "predictor/py.typed" in names
     assert wheel.stat().st_size < 15e6
