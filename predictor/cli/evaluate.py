@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from predictor.cli.evaluate_text import report
-from predictor.cli.output import emit, note, output_options, warn, write_file
+from predictor.cli.output import (
+    check_outputs, emit, note, output_options, warn, write_file,
+)
 from predictor.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def command(
     """
     del analytic
     _check_predictor(predictor, cv)
+    check_outputs({"--output": output, "--per-row": per_row}, [table])
     found = _evaluate(table, quantity=quantity, where=where, group_by=group_by)
     document = found.document()
     emit(document, lambda: report(found), as_json=as_json, output=output)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import click
 
-from predictor.spec.errors import InputError
+from predictor.spec.errors import InputError, Problem
 
 LONGEST_LINE = 2000
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -73,24 +73,65 @@ def emit(document: Mapping[str, Any], text: Callable[[], str], *, as_json: bool,
 def write_file(path: Path, text: str) -> None:
     """Write ``text`` so that ``path`` holds all of it or what it held before.
 
+    A link stays a link, a file keeps its mode, and a device or pipe is written to as it is.
+
     Raises
     ------
     InputError
         When the file cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).chmod(0o666 & ~_umask())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError.of("writable-file", f"cannot write {path}: {error.strerror}",
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+        else:
+            _replace(target, text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError.of("writable-file", f"cannot write {path}: {reason}",
                             "choose another file") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(mode)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse, before any work, what could not be written or would overwrite something in use.
+
+    Raises
+    ------
+    InputError
+        With one problem for each: no such folder, ``-`` as a file, two outputs in one file, or a
+        file that is also read.
+    """
+    read = [Path(one) for one in inputs if one and "\0" not in str(one)]
+    problems, taken = [], {path.resolve(): "the input" for path in read}
+    for flag, path in outputs.items():
+        if path is None or "\0" in str(path):
+            continue  # writing reports what no path can hold
+        where = path.resolve()
+        if path.name == "-":
+            problems.append(Problem("output-file", "- is not a file",
+                                    "leave it out: results go to standard output", flag))
+        elif not where.parent.is_dir():
+            problems.append(Problem("output-folder", f"there is no folder {path.parent}",
+                                    "make it or choose another", flag))
+        elif where in taken and (where.is_file() or not where.exists()):
+            problems.append(Problem("output-in-use", f"{path} is also {taken[where]}",
+                                    "choose another file", flag))
+        taken[where] = flag
+    if problems:
+        raise InputError(problems)
 
 
 def _umask() -> int:

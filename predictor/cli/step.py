@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from predictor.cli.options import job_options
-from predictor.cli.output import emit, note, output_options, warn, write_file
+from predictor.cli.output import (
+    check_outputs, emit, note, output_options, warn, write_file,
+)
 from predictor.cli.request import build, read_settings
 from predictor.cli.step_text import explanation, report
 from predictor.spec.errors import InputError
@@ -45,6 +47,7 @@ def command(
     spreads it. What is not given is the target framework's default.
     """
     del analytic
+    check_outputs({"--output": output, "--trace": trace}, [config or ""])
     given = {name: value for name, value in flags.items() if value is not None}
     settings = {**(read_settings(config) if config else {}), **given}
     prediction = _predict(settings, strict=strict)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from predictor.datasets.cells import integer_of, is_blank, number_of, text_of
 from predictor.datasets.row import Row, configuration
@@ -16,6 +16,7 @@ from predictor.datasets.tables import read_table
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.job import TrainingJob
 from predictor.spec.strategy import Strategy
+from predictor.spec.vocabulary import RecomputeModule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,10 @@ DEFAULT_VOCAB = 50257
 """GPT-2's, which Megatron-LM's scripts use where no tokenizer is named."""
 _SHARDING = ((3, ("full_shard", "full shard", "zero-3", "optim_grads_params")),
              (2, ("shard_grad_op", "zero-2")), (1, ("zero-1", "distributed optimizer")))
+_MODULES: tuple[str, ...] = get_args(RecomputeModule)
+_IMAGES = ("multimodal", "llava", "vlm")
+_TESTS_SEQ_LEN = 1024
+_LAYERS_PER_CHUNK = re.compile(r"layers/stage (\d+)")
 _GPT_LIKE = ("gpt", "bert", "t5", "bloom", "mpt", "megatron", "turing")
 
 
@@ -72,7 +77,7 @@ def read_memory(source: str | Path | pd.DataFrame) -> MemoryRows:
         row = dict(zip(names, values, strict=True))
         try:
             kind, size = measured(row)
-            job, strategy, _ = read_row(as_steps_row(row))
+            job, strategy = _read(as_steps_row(row))
         except InputError as error:
             refused.append((label, error.problems))
             continue
@@ -84,6 +89,16 @@ def read_memory(source: str | Path | pd.DataFrame) -> MemoryRows:
         jobs=tuple(jobs), strategies=tuple(strategies), row_index=tuple(labels),
         measured_bytes=tuple(sizes), mem_kind=tuple(kinds), last_rank=tuple(last_rank),
         refused=tuple(refused), frame=frame)
+
+
+def _read(named: Row) -> tuple[TrainingJob, Strategy]:
+    job, strategy, _ = read_row(named)
+    if job.framework == "megatron-deepspeed" and strategy.precision == "bf16" \
+            and "bf16optimizer" not in text_of(named.get("precision")).lower():
+        # DeepSpeed's ZeRO optimizer accumulates in the type of the model unless
+        # data_types.grad_accum_dtype says otherwise; its BF16_Optimizer does in fp32.
+        strategy = replace(strategy, grad_reduce_dtype="bf16")
+    return job, strategy
 
 
 def measured(row: Row) -> tuple[str, float]:
@@ -117,8 +132,15 @@ def as_steps_row(row: Row) -> Row:
     named["model_name"] = name.split(" ", 1)[0]
     named["zero_stage"] = _zero_stage(text_of(row.get("sharding")).lower())
     named["vocab"] = _vocab(row)
-    named["recompute"] = text_of(row.get("recompute")).replace(" ", "(modules=", 1) \
-        if text_of(row.get("recompute")).startswith("selective ") else row.get("recompute")
+    named["vpp"] = _chunks(named)
+    named["recompute"] = _recompute(text_of(row.get("recompute")))
+    named["flash_attention"] = row.get("flash_attention", _attention(row))
+    if "torchtitan" in text_of(row.get("framework")) and (integer_of(named.get("pp")) or 1) > 1:
+        # The batch in the table is a replica's; its pipeline cuts it into single samples
+        # (pipeline_parallel_microbatch_size in torchtitan config/job_config.py).
+        named["global_batch"] = named.get("global_batch") or _one_batch(named)
+        named["micro_batch"] = 1
+    _refuse_images(name)
     if not is_blank(row.get("moe")):
         named |= _experts(text_of(row.get("moe")), named)
     if is_blank(named.get("global_batch")):
@@ -126,8 +148,45 @@ def as_steps_row(row: Row) -> Row:
     return named
 
 
-def _zero_stage(text: str) -> int:
+def _recompute(text: str) -> str:
+    """Modules that follow ``selective`` in any notation, in the notation of steps tables."""
+    words = set(re.findall(r"\w+", text.lower()))
+    modules = [module for module in _MODULES if module in words]
+    return f"selective(modules={','.join(modules)})" if "selective" in words and modules else text
+
+
+def _attention(row: Row) -> str | None:
+    """No flash attention in Megatron-LM's functional tests, which are short and deterministic.
+
+    Deterministic mode excludes it (Megatron-LM training/arguments.py). Its release tests are
+    longer and leave the choice to Transformer Engine.
+    """
+    tests = re.search(r"\bCI\b", text_of(row.get("framework"))) is not None
+    short = (integer_of(row.get("seq")) or 0) <= _TESTS_SEQ_LEN
+    return "no" if tests and short else None
+
+
+def _refuse_images(name: str) -> None:
+    """Raise InputError for models that see images: no column describes their encoder."""
+    if any(word in name for word in _IMAGES):
+        raise InputError.of("image-encoder", f"{name[:40]!r} has an image encoder, which no column "
+                            "describes", "leave the row out", "model")
+
+
+def _zero_stage(text: str) -> int | None:
+    """None where the table does not say, for the framework's usual stage."""
+    if not text:
+        return None
     return next((stage for stage, words in _SHARDING if any(word in text for word in words)), 0)
+
+
+def _chunks(named: Row) -> Any:
+    """Chunks per pipeline rank, which Megatron-LM's arguments give as layers per chunk."""
+    match = _LAYERS_PER_CHUNK.match(text_of(named.get("vpp")))
+    layers, pp = integer_of(named.get("num_layers")), integer_of(named.get("pp"))
+    if match is None or not layers or not pp:
+        return named.get("vpp")
+    return max(1, layers // (pp * int(match.group(1))))
 
 
 def _vocab(row: Row) -> int | None:
@@ -138,6 +197,8 @@ def _vocab(row: Row) -> int | None:
     if number is not None:
         return int(number * 1000) if re.match(r"\d+k", text) else int(number)
     megatron = "megatron" in text_of(row.get("framework")).lower()
+    if megatron and not text and text_of(row.get("model")).lower().startswith("bert"):
+        return TOKENIZERS["bertwordpiecelowercase"]
     return DEFAULT_VOCAB if megatron and not text else None
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictor.lowering.batch import Batch, code, module_bit
-from predictor.lowering.flavour import FUSED_LOSS
+from predictor.lowering.batch import WORDS, Batch, code, module_bit
 from predictor.lowering.parameters import expert_width
 from predictor.lowering.parts import NUM_PARTS, Part
 from predictor.lowering.shapes import Shapes, local_groups, local_heads
@@ -20,15 +19,24 @@ from predictor.lowering.tables import Floats
 
 MASK_BYTES = 1.0
 """A dropout mask keeps one byte per element."""
-LOSS_SAVED_BYTES = 4.0
-"""Per logit: the softmax in fp32 that backward needs (Megatron-LM cross_entropy.py)."""
+WIDE = 4.0
+"""Bytes of an fp32 element."""
 FUSED_LOSS_BYTES = 4.0
 """Per logit while a fused loss runs: 16-bit logits and the gradient that replaces them."""
-PLAIN_LOSS_BYTES = 12.0
-"""Per logit while a loss made of single operations runs: 16-bit logits, their fp32 copy, the
-exponentials and the fp32 gradient before it is cast back."""
-TORCH_LOSS_BYTES = 6.0
-"""The same for torch's cross-entropy under autocast: 16-bit logits and the fp32 gradient."""
+VOCAB_PARALLEL_LOSS_BYTES = 6.0
+"""Per logit in Megatron-Core, which works in place: 16-bit logits and one fp32 copy that becomes
+the softmax and then the gradient (tensor_parallel/cross_entropy.py)."""
+OLD_VOCAB_PARALLEL_LOSS_BYTES = 10.0
+"""The same before it worked in place (Megatron-LM until 2023): exponentials apart."""
+TORCH_LOSS_BYTES = 12.0
+"""Per logit of torch's cross-entropy in fp32, in backward: the log-softmax, its gradient and the
+gradient of the logits."""
+LOSS_PARALLEL_BYTES = 16.0
+"""The same with the vocabulary split over ranks, where operations are apart: four fp32 tensors
+(torch/distributed/tensor/parallel/loss.py)."""
+FUSED_LOSS = ("nemo", "maxtext")
+"""Frameworks whose recipes fuse the loss. Megatron-LM leaves cross_entropy_loss_fusion off and
+torchtitan compiled blocks only until 2025."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,11 @@ class PartActivations:
     """Shape (rows,): the residual stream that a recomputed layer starts from."""
     working: Floats
     """Alive only while the part runs backward: gathered inputs and gradients."""
+
+    @property
+    def repeated(self) -> Floats:
+        """What selective recomputation brings back while a part runs backward."""
+        return self.whole - self.saved
 
 
 def part_activations(batch: Batch) -> PartActivations:
@@ -62,6 +75,11 @@ def part_activations(batch: Batch) -> PartActivations:
     whole[:, Part.MTP] = 3 * tensors.stream
     selective = batch.strategy.recompute == code("recompute", "selective")
     saved = whole - np.where(selective[:, None], dropped, 0.0)
+    by_operator = selective & (batch.job.framework == code("framework", "torchtitan"))
+    kept = tensors.kept_by_operator()
+    for part in (Part.ATTENTION, Part.LOCAL_ATTENTION, Part.MLP):
+        column = np.minimum(whole[:, part], kept[Part.MLP if part == Part.MLP else Part.ATTENTION])
+        saved[:, part] = np.where(by_operator, column, saved[:, part])
     return PartActivations(saved, whole, tensors.stream, working)
 
 
@@ -90,12 +108,27 @@ class _Tensors:
         bits = sum(module_bit(module) for module in modules)
         return np.asarray((self.modules & bits > 0).astype(float))
 
-    def mask(self) -> Floats:
-        """Dropout mask of the residual stream, in models trained with dropout (GPT, BERT, T5)."""
+    def dropout(self) -> Floats:
+        """1 for models that are trained with dropout: GPT, BERT, T5."""
         model = self.batch.model
-        drops = (model.position_embedding == code("position_embedding", "learned")) \
-            & (model.add_bias_linear > 0)
-        return np.asarray(drops * MASK_BYTES * self.shapes.norm_tokens * self.shapes.hidden)
+        return np.asarray(((model.position_embedding == code("position_embedding", "learned"))
+                           & (model.add_bias_linear > 0)).astype(float))
+
+    def mask(self) -> Floats:
+        """Dropout mask of the residual stream."""
+        return self.dropout() * MASK_BYTES * self.shapes.norm_tokens * self.shapes.hidden
+
+    def kept_by_operator(self) -> dict[Part, Floats]:
+        """What torchtitan's selective recomputation keeps: every second product and attention's
+        result (torchtitan distributed/activation_checkpoint.py): q, v, w1 and w2 of a Llama layer.
+        """
+        model, tokens = self.batch.model, self.shapes.tokens
+        heads, groups = local_heads(self.batch), local_groups(self.batch)
+        width = model.head_dim
+        attention = self.stream + self.element * tokens * width * (2 * heads + groups) \
+            + 4.0 * tokens * heads
+        up = self.element * tokens * model.ffn_hidden_size / self.shapes.tp
+        return {Part.ATTENTION: attention, Part.MLP: up + self.gathered}
 
     def attention(self) -> tuple[Floats, Floats, Floats]:
         """Norm input and output, q, k, v, context and its statistics, or the score matrix."""
@@ -114,7 +147,12 @@ class _Tensors:
         flash = self.batch.job.attention_backend == code("attention_backend", "flash")
         pairs = self.shapes.samples * heads
         scores = pairs * self.shapes.local_len * self.shapes.seq_len
-        core = np.where(flash, 4.0 * tokens * heads, 5.0 * scores * self.element / 2)
+        # The softmax and, with dropout, its mask and what is left: 5 a s^2 b in 16 bits. Eager
+        # models compute the softmax in fp32 and keep that too (transformers modeling_llama.py).
+        kept = self.element + self.dropout() * (self.element + MASK_BYTES)
+        eager = self.batch.job.attention_backend == code("attention_backend", "eager")
+        kept = kept + np.where(eager & (self.element < WIDE), WIDE, 0.0)
+        core = np.where(flash, 4.0 * tokens * heads, kept * scores)
         whole = self.stream + self.normed + qkv + context + core + self.mask() \
             + np.where(latent, latents, 0.0)
         dropped = (self.recomputes("core_attn") * core + self.recomputes("layernorm") * self.normed
@@ -124,18 +162,22 @@ class _Tensors:
     def mlp(self) -> tuple[Floats, Floats, Floats]:
         """Norm input and output, up projection, activation."""
         width = self.batch.model.ffn_hidden_size / self.shapes.tp
-        inner, into, out = self._feed_forward(self.shapes.tokens * width)
+        inner, into = self._feed_forward(self.shapes.tokens * width)
         normed = self.normed * self.kept_input
         whole = self.stream + normed + inner + self.mask()
         dropped = self.recomputes("mlp") * inner + self.recomputes("layernorm") * normed
-        return whole, dropped, 2 * self.gathered + into + out
+        return whole, dropped, 2 * self.gathered + into
 
-    def _feed_forward(self, elements: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return what is saved, and the gradients of the two inner tensors."""
+    def _feed_forward(self, elements: Floats) -> tuple[Floats, Floats]:
+        """Return what is saved, and the gradient of the activation's input.
+
+        By the time that gradient is there, the activation has been freed, and its gradient lies
+        where it was.
+        """
         ups = np.where(self.batch.model.gated_mlp > 0, 2.0, 1.0)
         into = self.element * elements * ups
         out = self.linear_input * elements
-        return into + self.kept_input * out, into, self.element * elements
+        return into + self.kept_input * out, into
 
     def moe(self) -> tuple[Floats, Floats, Floats]:
         """Norm, router, dispatched tokens, expert and shared-expert inner tensors."""
@@ -146,9 +188,9 @@ class _Tensors:
         copies = self.shapes.norm_tokens * topk * spread * busiest
         width = expert_width(self.batch)
         dispatched = self.linear_input * copies * width
-        inner, into, out = self._feed_forward(copies * model.moe_ffn_hidden_size / strategy.etp)
+        inner, into = self._feed_forward(copies * model.moe_ffn_hidden_size / strategy.etp)
         activation = self.linear_input * copies * model.moe_ffn_hidden_size / strategy.etp
-        shared, shared_in, _ = self._feed_forward(
+        shared, shared_in = self._feed_forward(
             self.shapes.tokens * model.moe_shared_expert_ffn_hidden_size / self.shapes.tp)
         router = 4.0 * self.shapes.norm_tokens * model.num_experts * 2
         block = router + dispatched + inner + shared
@@ -157,7 +199,7 @@ class _Tensors:
                              + self.recomputes("moe_act") * activation
                              + self.recomputes("shared_experts") * shared) \
             + self.recomputes("layernorm") * self.normed
-        return whole, dropped, 2 * self.element * copies * width + into + out + shared_in
+        return whole, dropped, 2 * self.element * copies * width + into + shared_in
 
     def mamba(self) -> tuple[Floats, Floats]:
         """Norm, in projection, convolution and scan of Mamba-2."""
@@ -169,12 +211,22 @@ class _Tensors:
         return self.stream + self.normed + projected + scanned, self.gathered + projected
 
     def head(self) -> tuple[Floats, Floats]:
-        """Final norm, logits and loss."""
-        logits = self.shapes.tokens * self.batch.padded_vocab / self.shapes.tp
-        saved = 2 * self.stream + LOSS_SAVED_BYTES * logits
-        fused = FUSED_LOSS[self.batch.job.framework]
-        megatron = self.batch.job.implementation <= code("implementation", "megatron-fused")
-        loss = np.where(fused, FUSED_LOSS_BYTES,
-                        np.where(megatron, PLAIN_LOSS_BYTES, TORCH_LOSS_BYTES))
-        return saved, loss * logits + self.gathered
+        """Final norm; logits and loss, which last for one micro-batch's loss only."""
+        vocab = self.batch.padded_vocab / self.shapes.tp
+        logits = self.shapes.tokens * vocab
+        # Backward of the product: logits, their gradient and the weight's, all in 16 bits.
+        weight = self.element * (2 * logits + vocab * self.shapes.hidden * self.kept_input)
+        return 2 * self.stream, np.maximum(self._loss_bytes() * logits, weight) + self.gathered
 
+    def _loss_bytes(self) -> Floats:
+        """Most bytes per logit from the logits to their gradient."""
+        job = self.batch.job
+        fused = np.array([name in FUSED_LOSS for name in WORDS["framework"]])[job.framework]
+        by_implementation = np.array([{
+            "transformer-engine": VOCAB_PARALLEL_LOSS_BYTES,
+            "megatron-fused": OLD_VOCAB_PARALLEL_LOSS_BYTES,
+        }.get(name, TORCH_LOSS_BYTES) for name in WORDS["implementation"]])
+        plain = by_implementation[job.implementation]
+        split = (plain == TORCH_LOSS_BYTES) & (self.shapes.tp > 1)
+        plain = np.where(split, LOSS_PARALLEL_BYTES, plain)
+        return np.where(fused, FUSED_LOSS_BYTES, plain)

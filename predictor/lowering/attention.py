@@ -30,7 +30,7 @@ def emit_attention(emitter: Emitter, part: Part, shapes: Shapes) -> None:
     _context_parallel(emitter, part, shapes)
     model = emitter.batch.model
     width = np.where(latent > 0, model.v_head_dim, model.head_dim) * local_heads(emitter.batch)
-    emitter.linear(part, m=shapes.tokens, n=shapes.hidden, k=width)
+    emitter.linear(part, m=shapes.tokens, n=shapes.hidden, k=width, adapted=True)
     leave_block(emitter, part, shapes)
     emit_residual(emitter, part, shapes)
 
@@ -68,7 +68,7 @@ def _plain_projections(emitter: Emitter, part: Part, shapes: Shapes, count: Floa
                        count=count)
         return
     emitter.linear(part, m=shapes.tokens, n=(heads + 2 * groups) * head_dim, k=shapes.hidden,
-                   count=count)
+                   count=count, adapted=True)
 
 
 def _latent_projections(emitter: Emitter, part: Part, shapes: Shapes, count: Floats) -> None:

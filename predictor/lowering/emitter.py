@@ -80,13 +80,15 @@ class Emitter:
     def linear(
         self, part: Part, *, m: Floats, n: Floats, k: Floats, count: Floats | float = 1.0,
         module: int = 0, groups: Floats | float = 1.0, quantized: bool = True,
-        kind: KernelKind = KernelKind.GEMM,
+        kind: KernelKind = KernelKind.GEMM, adapted: bool = False,
     ) -> None:
         """Add the three GEMMs of a linear layer, their casts and gradient accumulation.
 
         ``m`` tokens, ``n`` outputs, ``k`` inputs of each of ``groups`` matrices. Frozen weights
-        (LoRA) have no weight gradient.
+        (LoRA) have no weight gradient; an ``adapted`` one has two thin matrices beside it.
         """
+        if adapted and self.frozen.any():
+            self._adapter(part, m=m, n=n, k=k, count=np.asarray(count, dtype=float) * self.frozen)
         dtype = self.linear_dtype if quantized else self.base_dtype
         trained = np.asarray(count, dtype=float) * (1 - self.frozen)
         shapes = ((Phase.FORWARD, m, n, k), (Phase.BACKWARD, m, k, n), (Phase.WEIGHT, n, k, m))
@@ -105,6 +107,25 @@ class Emitter:
         if quantized:
             for phase, width in ((Phase.FORWARD, k), (Phase.BACKWARD, n)):
                 self._cast(part, groups * m * width, phase, count=count, module=module)
+
+    def _adapter(self, part: Part, *, m: Floats, n: Floats, k: Floats, count: Floats) -> None:
+        """Add LoRA's products down to its rank and up again (Hu et al., arXiv 2106.09685), the
+        addition to the frozen output, and the dropout of the input."""
+        rank = np.maximum(self.batch.job.lora_rank, 1).astype(float)
+        for width, depth in ((rank, k), (n, rank)):
+            for phase, rows, columns, inner in (
+                (Phase.FORWARD, m, width, depth), (Phase.BACKWARD, m, depth, width),
+                (Phase.WEIGHT, width, depth, m),
+            ):
+                self.kernel(
+                    KernelKind.GEMM, part, phase, dtype=self.base_dtype, m=rows, n=columns,
+                    k=inner, flops=2.0 * rows * columns * inner, count=count,
+                    bytes=self.element_bytes * (inner * (rows + columns) + rows * columns))
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            self.memory(KernelKind.ELEMENTWISE, part, phase, elements=m * n, accesses=3.0,
+                        count=count)
+            self.memory(KernelKind.ELEMENTWISE, part, phase, elements=m * k, accesses=2.5,
+                        count=count)
 
     def _accumulate(self, part: Part, count: Floats, elements: Floats) -> None:
         """Add a weight gradient into the fp32 main gradient: read 2 + 4 bytes, write 4."""

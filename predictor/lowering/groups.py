@@ -79,6 +79,21 @@ def expert_gradient_group(batch: Batch) -> Group:
     return _group(batch, size, grid)
 
 
+def expert_shard_group(batch: Batch) -> Group:
+    """Ranks that the state of each expert is sharded over: its share of ``dp_shard``."""
+    strategy = batch.strategy
+    grid = strategy.etp * strategy.ep
+    size = np.maximum(1, strategy.dp_shard * strategy.tp // grid)
+    return _group(batch, np.minimum(size, expert_gradient_group(batch).size), grid)
+
+
+def expert_replica_group(batch: Batch) -> Group:
+    """Copies of the same shard of an expert; size 1 when everything is sharded."""
+    shards = expert_shard_group(batch)
+    size = np.maximum(1, expert_gradient_group(batch).size // shards.size)
+    return _group(batch, size, shards.stride * shards.size)
+
+
 def pipeline_group(batch: Batch) -> Group:
     """Ranks of one pipeline; neighbours are ``stride`` apart."""
     strategy = batch.strategy

@@ -8,7 +8,7 @@ import numpy as np
 
 from predictor.lowering.batch import Batch, code
 from predictor.lowering.parameters import part_parameters
-from predictor.lowering.parts import Stages
+from predictor.lowering.parts import Part, Stages
 from predictor.lowering.tables import Floats, Ints
 
 
@@ -68,6 +68,10 @@ def held_parameters(batch: Batch, stages: Stages, ranks: RankIndex) -> Holdings:
     """Return the parameters on every rank, before sharded data parallelism divides them."""
     parameters = part_parameters(batch)
     counts = stages.counts.astype(float)
+    # Multi-token prediction runs the output layer again with the same weights; on a stage of its
+    # own it holds a copy of the embedding, which is as large.
+    copies = 1 + batch.model.mtp_num_layers * (batch.strategy.pp > 1)
+    counts[:, Part.HEAD] = np.minimum(counts[:, Part.HEAD], copies[stages.row])
 
     def total(per_part: Floats) -> Floats:
         return ranks.total(np.einsum("sp,sp->s", counts, per_part[stages.row]))

@@ -40,7 +40,7 @@ _LAYER_STRATEGY = (
 _LAYER_JOB = (
     "seq_len", "encoder_seq_len", "packed_seq_len", "framework", "implementation",
     "attention_backend",
-    "workload", "moe_load_imbalance", "make_vocab_size_divisible_by",
+    "workload", "lora_rank", "moe_load_imbalance", "make_vocab_size_divisible_by",
 )
 
 

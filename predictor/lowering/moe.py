@@ -96,7 +96,9 @@ def _dispatch_and_combine(emitter: Emitter, shapes: Shapes) -> None:
         for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
             emitter.collective(kind, Part.MOE, phase, Stream.EP, group=group,
                                size_bytes=tokens * batch.strategy.ep, count=gathers, module=BLOCK)
-    _expert_tensor_parallel(emitter, elements * emitter.element_bytes)
+    # An all-gather has brought whole tokens; all-to-all one copy for every expert chosen.
+    held = np.where(gathers > 0, tokens * batch.strategy.ep, elements * emitter.element_bytes)
+    _expert_tensor_parallel(emitter, held)
 
 
 def _sent_share(batch: Batch, group: Group) -> Floats:

@@ -163,6 +163,8 @@ class GpuTable(Columns):
     l2_bytes: Floats
     usable_memory_bytes: Floats
     tdp_w: Floats
+    host_link_bytes_per_s: Floats
+    """To host memory, one direction."""
     generation: Ints
     """Index into :data:`GENERATIONS`."""
 
@@ -180,6 +182,7 @@ class GpuTable(Columns):
             l2_bytes=column("l2_bytes"),
             usable_memory_bytes=column("usable_memory_bytes"),
             tdp_w=column("tdp_w"),
+            host_link_bytes_per_s=np.array([_host_link(gpu) for gpu in gpus]),
             generation=np.array([generation(gpu) for gpu in gpus], dtype=np.int64),
         )
 
@@ -192,6 +195,15 @@ def generation(gpu: Gpu) -> int:
     """Return the index of the GPU's architecture in :data:`GENERATIONS`, 0 when unknown."""
     name = gpu.architecture.lower()
     return GENERATIONS.index(name) if name in GENERATIONS else 0
+
+
+_HOST_LINK = {"pascal": 12e9, "volta": 12e9, "turing": 12e9, "ampere": 24e9, "ada": 24e9,
+              "cdna2": 24e9}
+"""What PCIe generations 3 and 4 reach; later GPUs have generation 5."""
+
+
+def _host_link(gpu: Gpu) -> float:
+    return gpu.host_link_bytes_per_s or _HOST_LINK.get(gpu.architecture.lower(), 50e9)
 
 
 def peak_flops(gpu: Gpu) -> tuple[float, ...]:

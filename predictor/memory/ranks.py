@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.lowering.activations import PartActivations, part_activations
-from predictor.lowering.batch import Batch, code
+from predictor.lowering.activations import part_activations
+from predictor.lowering.batch import Batch
 from predictor.lowering.holdings import RankIndex
-from predictor.lowering.parts import Part, Stages
+from predictor.lowering.parts import Stages
 from predictor.lowering.tables import Floats, Ints
 from predictor.memory.in_flight import held_microbatches
-from predictor.memory.states import ModelStates, model_states
+from predictor.memory.live import live_activations
+from predictor.memory.states import model_states
+from predictor.memory.stubs import stub_bytes
+
+InFlight = Callable[[Batch, Stages], Floats]
 
 CATEGORIES = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes",
               "working_bytes", "buffers_bytes")
-WORKSPACE_BYTES = 0.25 * 2**30
-"""cuBLAS and Transformer Engine workspaces that the caching allocator hands out."""
-FRAGMENTATION = 0.05
-"""Reserved over allocated: 3 to 7 % in Megatron-LM runs with large tensors."""
+WORKSPACE_BYTES = 64 * 2.0**20
+"""Workspaces of cuBLAS and Transformer Engine, 32 MiB each on Hopper and later."""
+FRAGMENTATION = 0.2
+"""Of what comes and goes. Parameters and optimizer state are allocated once and leave no holes;
+activations do. Megatron-LM and torchtitan runs reserve 0.1 to 0.5 of them beyond the peak."""
 CONTEXT_BYTES = 0.6 * 2**30
 """CUDA context with loaded kernels."""
 NCCL_BYTES = 0.35 * 2**30
@@ -55,61 +61,39 @@ class MemoryTable:
     verdict: NDArray[np.str_]
     """Shape (rows,): ``fits``, ``tight`` or ``does-not-fit``."""
 
+    @property
+    def headroom_bytes(self) -> Floats:
+        """Shape (rows,): what the fullest GPU has left; negative when it lacks memory."""
+        return self.capacity_bytes - self.device_bytes
 
-def memory_of(batch: Batch, stages: Stages) -> MemoryTable:
-    """Return the memory of every pipeline rank of every row."""
+
+def memory_of(batch: Batch, stages: Stages, in_flight: InFlight = held_microbatches) -> MemoryTable:
+    """Return the memory of every pipeline rank of every row.
+
+    ``in_flight`` returns the micro-batches whose activations every stage holds at its rank's peak,
+    shape (stages,); by default a closed form of the schedule.
+    """
     ranks = RankIndex.of(batch, stages)
     states = model_states(batch, stages, ranks)
-    activations, working = _activations(batch, stages, ranks, part_activations(batch))
-    buffers = WORKSPACE_BYTES + states.gathered
-    offloaded = 1 - batch.strategy.activation_offload[ranks.row]
-    columns = (states.parameters, states.gradients, states.optimizer, activations * offloaded,
-               working, buffers)
+    kept, working = live_activations(
+        batch, stages, ranks, part_activations(batch), in_flight(batch, stages))
+    activations = kept * (1 - batch.strategy.activation_offload[ranks.row])
+    # Activations are gone when the optimizer steps: only what it needs beyond them counts.
+    working = np.maximum(working + states.gathered, states.step - activations) - states.gathered
+    buffers = WORKSPACE_BYTES + states.gathered + states.buckets + stub_bytes(batch, stages, ranks)
+    columns = (states.parameters, states.gradients, states.optimizer, activations, working, buffers)
     categories = dict(zip(CATEGORIES, columns, strict=True))
-    allocated = np.sum(columns, axis=0)
-    return _table(batch, ranks, categories, np.asarray(allocated), states)
-
-
-def _activations(batch: Batch, stages: Stages, ranks: RankIndex,
-                 parts: PartActivations) -> tuple[Floats, Floats]:
-    """Return what the micro-batches in flight keep, and what one layer needs on top."""
-    counts = stages.counts.astype(float)
-    saved = np.einsum("sp,sp->s", counts, parts.saved[stages.row])
-    strategy, row = batch.strategy, stages.row
-    full = strategy.recompute[row] == code("recompute", "full")
-    layers = counts[:, Part.LAYER]
-    limit = strategy.recompute_num_layers[row]
-    share = np.where(limit > 0, np.minimum(1.0, limit / np.maximum(layers, 1)), 1.0) * full
-    ends = [Part.EMBEDDING, Part.HEAD]
-    of_ends = np.einsum("sp,sp->s", counts[:, ends], parts.saved[row][:, ends])
-    inputs = layers * parts.stream[row]
-    kept = of_ends + (1 - share) * (saved - of_ends) + share * inputs
-    held = held_microbatches(batch, stages)
-    head = (counts[:, Part.HEAD] > 0).astype(float)
-    # The loss of one micro-batch at a time: its logits are freed before the next forward.
-    logits = head * (parts.saved[:, Part.HEAD] + parts.working[:, Part.HEAD])[row]
-    kept = kept - head * parts.saved[row, Part.HEAD]
-    again = (share > 0) * _largest_layer(counts, parts.whole[row])
-    layer_working = again + _largest_layer(counts, parts.working[row])
-    working = np.maximum(logits, layer_working)
-    return ranks.total(kept * held), ranks.most(working)
-
-
-def _largest_layer(counts: Floats, per_part: Floats) -> Floats:
-    """Bytes of the heaviest layer that a stage holds: an attention or scan, and an MLP or MoE."""
-    there = (counts > 0) * per_part
-    first = there[:, [Part.ATTENTION, Part.LOCAL_ATTENTION, Part.MAMBA]].max(axis=1)
-    second = there[:, [Part.MLP, Part.MOE]].max(axis=1)
-    return np.asarray(first + second)
+    moving = activations + working + states.gathered
+    return _table(batch, ranks, categories, np.asarray(np.sum(columns, axis=0)), moving)
 
 
 def _table(batch: Batch, ranks: RankIndex, categories: dict[str, Floats], allocated: Floats,
-           states: ModelStates) -> MemoryTable:
+           moving: Floats) -> MemoryTable:
     strategy = batch.strategy
     dimensions = 1 + sum((getattr(strategy, name) > 1).astype(float)
                          for name in ("tp", "pp", "cp", "ep")) + (strategy.dp > 1)
     outside = CONTEXT_BYTES + NCCL_BYTES * dimensions
-    reserved = allocated * (1 + FRAGMENTATION)
+    reserved = allocated + FRAGMENTATION * moving
     device = reserved + outside[ranks.row]
     capacity = batch.gpus.usable_memory_bytes[batch.device]
     least = ranks.largest_of_row(allocated) + outside

@@ -171,14 +171,6 @@ def _steady_graph(schedule: str, pp: int, vpp: int, group: int, round_size: int,
     return graph, find_steady(graph, round_size)
 
 
-def action_ends(graph: Graph, work_s: Floats, link_s: Floats, blocking: Bools) -> Floats:
-    """Return shape (actions, strategies): when each action ends.
-
-    ``work_s`` has shape (strategies, global stages, kinds of work).
-    """
-    return _ends(graph, _Rows.of(work_s, link_s, blocking))[:-1]
-
-
 def _ends(graph: Graph, rows: _Rows) -> Floats:
     """Return shape (actions + 1, strategies). The last row stands for "nothing before"."""
     assert NONE == -1

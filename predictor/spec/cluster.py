@@ -41,6 +41,8 @@ class Gpu:
     fp8_flops: float = 0.0
     fp4_flops: float = 0.0
     tdp_w: float = 0.0
+    host_link_bytes_per_s: float = 0.0
+    """Rate to host memory, one direction; 0 for the PCIe of the GPU's generation."""
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -49,7 +51,8 @@ class Gpu:
                      "usable_memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flops",
                      "fp16_flops"):
             check.positive(name, getattr(self, name), _largest(name))
-        for name in ("tf32_flops", "bf16_flops", "fp8_flops", "fp4_flops", "tdp_w"):
+        for name in ("tf32_flops", "bf16_flops", "fp8_flops", "fp4_flops", "tdp_w",
+                     "host_link_bytes_per_s"):
             check.not_negative(name, getattr(self, name), _largest(name))
         check.raise_problems()
 

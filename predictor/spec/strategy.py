@@ -54,7 +54,8 @@ class Strategy:
     reshard_after_forward: bool = True
     recompute: Recompute = "none"
     recompute_num_layers: int | None = None
-    """With full recompute, layers of a pipeline rank that are recomputed; all when not given."""
+    """With full recompute, layers of each chunk of a pipeline rank that are recomputed; all when
+    not given."""
     recompute_modules: tuple[RecomputeModule, ...] = ()
     """With selective recompute, what is recomputed; attention core when empty."""
     schedule: Schedule | None = None

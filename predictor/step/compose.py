@@ -129,19 +129,21 @@ class _Composer:
         """Shape (stages, causes) with what FSDP adds to every micro-batch as a cause."""
         rank = self.ranks.index.of_stage
         vpp = self.batch.strategy.vpp[self.stages.row]
+        strategy, row = self.batch.strategy, self.stages.row
+        backward_window = self.per_stage.backward_s + self.per_stage.weight_s
         passes = (
-            (self.per_stage.forward_s, self.shared.fsdp_forward_s),
-            (self.per_stage.backward_s, self.shared.fsdp_backward_s),
-        )
-        overlaps = np.where(self.batch.strategy.overlap_grad_reduce[self.stages.row] > 0, 1.0, 0.0)
+            (self.per_stage.forward_s, self.per_stage.forward_s, self.shared.fsdp_forward_s,
+             strategy.overlap_param_gather[row]),
+            (self.per_stage.backward_s, backward_window, self.shared.fsdp_backward_gather_s,
+             strategy.overlap_param_gather[row]),
+            (np.zeros((len(row), 0)), backward_window, self.shared.fsdp_reduce_s,
+             strategy.overlap_grad_reduce[row]))
         out = []
-        for times, communication in passes:
+        for times, window, communication, overlaps in passes:
             per_stage = communication[rank] / vpp
-            window = times.sum(axis=1)
-            if times is self.per_stage.backward_s:
-                window = window + self.per_stage.weight_s.sum(axis=1)
-            visible = np.where(overlaps > 0, exposed_s(window, per_stage), per_stage)
-            out.append(np.column_stack([times, visible]))
+            hidden = exposed_s(window.sum(axis=1), per_stage)
+            out.append(np.column_stack([times, np.where(overlaps > 0, hidden, per_stage)]))
+        out[1][:, -1] += out[2][:, -1]
         weight = np.column_stack([self.per_stage.weight_s, np.zeros(len(self.stages))])
         return out[0], out[1], weight
 
@@ -155,7 +157,8 @@ class _Composer:
         strategy, group, tensor = batch.strategy, pipeline_group(batch), tensor_group(batch)
         splits = (batch.job.framework == code("framework", "megatron-deepspeed")) \
             & (strategy.tp > 1) & (strategy.sequence_parallel == 0)
-        message = 2.0 * batch.tokens * batch.model.hidden_size
+        wide = np.isin(strategy.precision, [code("precision", "fp32"), code("precision", "tf32")])
+        message = np.where(wide, 4.0, 2.0) * batch.tokens * batch.model.hidden_size
         shared = (strategy.sequence_parallel > 0) | splits
         size = message / np.where(shared, strategy.tp, 1)
         ones = np.ones(len(batch), dtype=np.int64)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.lowering.batch import Batch, code
 from predictor.lowering.groups import (
-    Group, expert_gradient_group, gradient_group, pipeline_group, replica_group, shard_group,
+    Group, expert_gradient_group, expert_replica_group, expert_shard_group, gradient_group,
+    pipeline_group, replica_group, shard_group,
 )
 from predictor.lowering.holdings import RankIndex, held_parameters, trained_share
 from predictor.lowering.parts import Part, Stages
@@ -58,8 +60,10 @@ class DataParallelTimes:
     optimizer_s: Floats
     fsdp_forward_s: Floats
     """Per micro-batch and rank: parameter all-gathers in forward."""
-    fsdp_backward_s: Floats
-    """Per micro-batch and rank: all-gathers and gradient reduce-scatters in backward."""
+    fsdp_backward_gather_s: Floats
+    """Per micro-batch and rank: parameter all-gathers in backward."""
+    fsdp_reduce_s: Floats
+    """Per micro-batch and rank: gradient reduce-scatters."""
 
 
 def build_ranks(batch: Batch, stages: Stages) -> Ranks:
@@ -86,8 +90,10 @@ def calls_per_pass(batch: Batch, ranks: Ranks) -> Floats:
 
 
 def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
-    """Return the tables of: dense reduce, expert reduce, replica reduce, dense gather, expert
-    gather, tied embeddings; one row per rank each.
+    """Return the tables of: reduce among shards and among replicas, each of dense and of
+    expert gradients; gather of dense and of expert parameters; tied embeddings.
+
+    Each has one row per rank.
 
     Sizes are one piece (see :func:`calls_per_pass`) of a step's bytes, with FSDP of a
     micro-batch's; tied embeddings go in one piece.
@@ -100,14 +106,12 @@ def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
     gather_bytes = _gather_bytes(batch)[row]
     kind = np.where(sharded, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
     gathers = np.full(len(row), int(CollectiveKind.ALL_GATHER))
-    dense_group = shard_group(batch).take(row)
-    plain = gradient_group(batch).take(row)
-    dense = Group(*[np.where(sharded, getattr(dense_group, name), getattr(plain, name))
-                    for name in ("size", "stride", "ranks_per_domain", "domains", "concurrent")])
-    expert = expert_gradient_group(batch).take(row)
-    replicas = replica_group(batch).take(row)
-    shard_size = np.maximum(dense_group.size, 1)
-    between = np.where(sharded, ranks.dense * bytes_per_grad / shard_size, 0.0)
+    dense = _either(sharded, shard_group(batch).take(row), gradient_group(batch).take(row))
+    expert = _either(sharded, expert_shard_group(batch).take(row),
+                     expert_gradient_group(batch).take(row))
+    between, between_experts = (
+        np.where(sharded, size * bytes_per_grad / np.maximum(group.size, 1), 0.0)
+        for size, group in ((ranks.dense, dense), (ranks.expert, expert)))
     all_reduce = np.full(len(row), int(CollectiveKind.ALL_REDUCE))
     fsdp = strategy.zero_stage[row] == 3
     gathered = (np.where(fsdp, ranks.held_dense, ranks.dense),
@@ -117,11 +121,18 @@ def collectives_of(batch: Batch, ranks: Ranks) -> list[CollectiveTable]:
         for collective, group, size in (
             (kind, dense, ranks.dense * bytes_per_grad),
             (kind, expert, ranks.expert * bytes_per_grad),
-            (all_reduce, replicas, between),
+            (all_reduce, replica_group(batch).take(row), between),
+            (all_reduce, expert_replica_group(batch).take(row), between_experts),
             (gathers, dense, np.where(sharded, gathered[0] * gather_bytes, 0.0)),
             (gathers, expert, np.where(sharded, gathered[1] * gather_bytes, 0.0)),
             (all_reduce, _ends_group(batch).take(row), pieces * _tied_bytes(batch, ranks)))
     ]
+
+
+def _either(chosen: NDArray[np.bool_], first: Group, second: Group) -> Group:
+    """Return, row by row, one group or the other."""
+    return Group(*[np.where(chosen, getattr(first, field.name), getattr(second, field.name))
+                   for field in fields(Group)])
 
 
 def _tied_bytes(batch: Batch, ranks: Ranks) -> Floats:
@@ -164,7 +175,7 @@ def optimizer_table(batch: Batch, ranks: Ranks) -> KernelTable:
     strategy = batch.strategy
     sharded = strategy.zero_stage[row] >= 1
     shards = np.where(sharded, np.maximum(strategy.dp_shard[row], 1), 1)
-    expert_shards = np.where(sharded, np.maximum(expert_gradient_group(batch).size[row], 1), 1)
+    expert_shards = np.where(sharded, np.maximum(expert_shard_group(batch).size[row], 1), 1)
     owned = ranks.dense / shards + ranks.expert / expert_shards
     per_parameter = np.array(list(OPTIMIZER_BYTES.values()))[batch.job.optimizer[row]]
     # The norm reads and the zeroing writes every gradient, sharded or not before ZeRO-2.
@@ -184,7 +195,8 @@ def data_parallel_times(
     """Assign the measured-or-modelled seconds of :func:`collectives_of` to what they are."""
     pieces = calls_per_pass(batch, ranks)
     *repeated, tied_s = collective_s
-    dense, expert, replica, gather, expert_gather = (pieces * times for times in repeated)
+    dense, expert, *replicas, gather, expert_gather = (pieces * times for times in repeated)
+    replica = replicas[0] + replicas[1]
     row = ranks.row
     fsdp = batch.strategy.zero_stage[row] == 3
     per_microbatch = batch.strategy.zero_stage[row] >= 2
@@ -198,8 +210,8 @@ def data_parallel_times(
         gather_s=np.where(fsdp, 0.0, gathers),
         optimizer_s=optimizer_s * (1 + HOST_OPTIMIZER_SLOWDOWN * offloaded),
         fsdp_forward_s=np.where(fsdp, gathers, 0.0),
-        fsdp_backward_s=np.where(per_microbatch, reduces, 0.0)
-        + np.where(fsdp, again * gathers, 0.0))
+        fsdp_backward_gather_s=np.where(fsdp, again * gathers, 0.0),
+        fsdp_reduce_s=np.where(per_microbatch, reduces, 0.0))
 
 
 HOST_OPTIMIZER_SLOWDOWN = 15.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.lowering.activations import part_activations
 from predictor.lowering.batch import Batch, code
 from predictor.lowering.flavour import FlavourColumns
 from predictor.lowering.lower import Lowered
@@ -67,7 +68,26 @@ def stage_times(
     busy[Phase.RECOMPUTE] = busy[Phase.RECOMPUTE] * share[:, None]
     host = _host_s(batch, stages, launches, calls)
     host[:, Phase.RECOMPUTE] *= share
-    return _with_overhead(batch, stages, busy, host)
+    times = _with_overhead(batch, stages, busy, host)
+    _add_offload(batch, stages, times)
+    return times
+
+
+def _add_offload(batch: Batch, stages: Stages, times: StageTimes) -> None:
+    """Add what remains visible of activations that move to host memory and back.
+
+    They leave beside forward and return beside backward.
+    """
+    share = batch.strategy.activation_offload[stages.row]
+    if not share.any():
+        return
+    saved = np.einsum("sp,sp->s", stages.counts.astype(float),
+                      part_activations(batch).saved[stages.row])
+    copy_s = share * saved / batch.gpus.host_link_bytes_per_s[batch.device[stages.row]]
+    last = CAUSES.index("overhead")
+    behind = (times.backward_s + times.weight_s).sum(axis=1)
+    times.forward_s[:, last] += exposed_s(times.forward_s.sum(axis=1), copy_s)
+    times.backward_s[:, last] += exposed_s(behind, copy_s)
 
 
 def _slowest(num_gpus: Ints) -> Floats:

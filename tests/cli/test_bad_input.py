@@ -136,7 +136,7 @@ def test_everything_missing_is_said_at_once(predict_time):
 
 def test_output_to_a_folder_that_is_not_there(predict_time, job_file, tmp_path):
     result = predict_time("step", "--config", job_file, "--output", tmp_path / "no" / "out.json")
-    _assert_wrong(result, ["writable-file"])
+    _assert_wrong(result, ["output-folder"])
 
 
 def test_unknown_verb_is_one_line(predict_time):

@@ -93,3 +93,50 @@ def test_the_outcome_is_not_read():
 def test_an_empty_table_has_no_rows():
     rows = read_memory(pd.DataFrame(columns=list(ROW)))
     assert (rows.jobs, rows.mem_kind, rows.refused) == ((), (), ())
+
+
+@pytest.mark.parametrize(("seq", "framework", "backend"), [
+    (1024, "Megatron-LM CI (mcore)", "fused-softmax"), (4096, "Megatron-LM CI (mcore)", "flash"),
+    (1024, "Megatron-LM", "flash")])
+def test_short_functional_tests_have_no_flash_attention(seq, framework, backend):
+    assert read(seq=seq, framework=framework).jobs[0].attention_backend == backend
+
+
+def test_a_stated_attention_comes_first():
+    rows = read(seq=1024, framework="Megatron-LM CI (mcore)", flash_attention="yes")
+    assert rows.jobs[0].attention_backend == "flash"
+
+
+@pytest.mark.parametrize(("vpp", "chunks"), [("layers/stage 4", 3), ("layers/stage 12", 1), (2, 2)])
+def test_layers_per_chunk_become_chunks(vpp, chunks):
+    assert as_steps_row(ROW | {"vpp": vpp})["vpp"] == chunks
+
+
+@pytest.mark.parametrize("cell", [
+    "selective [layernorm moe_act]", "selective layernorm,moe_act",
+    "selective(modules=layernorm,moe_act)"])
+def test_modules_in_any_notation(cell):
+    assert as_steps_row(ROW | {"recompute": cell})["recompute"] == \
+        "selective(modules=moe_act,layernorm)"
+
+
+def test_pipelines_of_torchtitan_cut_their_batch_into_samples():
+    row = {"framework": "torchtitan FSDP2", "mbs": 8, "gbs": 32, "tp": 1, "sharding": None,
+           "layers": 32}
+    (strategy,) = read(**row).strategies
+    assert (strategy.micro_batch_size, strategy.zero_stage) == (1, 3)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bf16"), ("bf16 (BF16Optimizer)", None)])
+def test_deepspeed_sums_gradients_in_the_type_of_the_model(precision, dtype):
+    rows = read(framework="Megatron-DeepSpeed", precision=precision, sharding="ZeRO-1")
+    assert rows.strategies[0].grad_reduce_dtype == dtype
+
+
+def test_models_that_see_images_are_refused():
+    rows = read(model="multimodal-llava/one")
+    assert [problem.rule for problem in rows.refused[0][1]] == ["image-encoder"]
+
+
+def test_bert_has_its_own_vocabulary():
+    assert as_steps_row(ROW | {"model": "bert/large", "vocab": ""})["vocab"] == 30522

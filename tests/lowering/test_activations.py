@@ -106,3 +106,43 @@ def test_context_parallelism_divides_the_tokens():
     four = part_activations(batch(job(seq_len=8192), cp=4))
     assert four.saved[0, Part.MLP] == pytest.approx(one.saved[0, Part.MLP] / 4)
     assert four.saved[0, Part.ATTENTION] == pytest.approx(one.saved[0, Part.ATTENTION] / 4)
+
+
+def test_without_dropout_only_the_softmax_of_the_scores_is_kept():
+    """Two bytes of 5 a s^2 b; eager models keep the softmax in fp32 as well."""
+    plain = gpt(position_embedding="rope")
+    flash, fused, eager = (
+        layer_bytes(job(plain, attention_backend=word, seq_len=S), precision="bf16")
+        for word in ("flash", "fused-softmax", "eager"))
+    statistic = 4 * A / H
+    assert fused - flash == pytest.approx(2 * A * S / H - statistic)
+    assert eager - flash == pytest.approx(6 * A * S / H - statistic)
+
+
+def test_torchtitan_keeps_every_second_product():
+    """q, v, w1 and w2 of a Llama layer, attention's result and the layer's input (torchtitan
+    distributed/activation_checkpoint.py)."""
+    model = gpt(num_query_groups=8, gated_mlp=True, ffn_hidden_size=14336, add_bias_linear=False,
+                position_embedding="rope", normalization="rmsnorm")
+    kept = layer_bytes(job(model, framework="torchtitan", seq_len=S), precision="bf16",
+                       recompute="selective")
+    in_q_v_context_w1_w2 = 2 + 2 + 2 / 4 + 2 + 2 * 14336 / H + 2
+    assert kept == pytest.approx(in_q_v_context_w1_w2 + 4 * A / H)
+
+
+@pytest.mark.parametrize(("framework", "tp", "size"), [
+    ("nemo", 1, 4), ("megatron", 1, 6), ("megatron-deepspeed", 1, 10), ("torchtitan", 1, 12),
+    ("torchtitan", 2, 16)])
+def test_bytes_per_logit_by_how_the_loss_is_computed(framework, tp, size):
+    """The gradient of the output layer's weight and the gathered input are small beside it."""
+    vocabulary = 2**20
+    work = job(gpt(vocab_size=vocabulary), framework=framework, seq_len=65536)
+    found = part_activations(batch(work, tp=tp)).working[0, Part.HEAD]
+    assert found * tp / (65536 * vocabulary) == pytest.approx(size, rel=0.05)
+
+
+def test_selective_recompute_brings_back_what_it_dropped():
+    parts = part_activations(batch(job(attention_backend="fused-softmax", seq_len=S),
+                                   precision="fp16", recompute="selective"))
+    assert parts.repeated[0, Part.ATTENTION] == pytest.approx(5 * A * S * S)
+    assert parts.repeated[0, Part.MLP] == 0

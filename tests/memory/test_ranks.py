@@ -137,3 +137,23 @@ def test_rows_of_one_batch_do_not_mix():
     together, alone = memory_of(two, build_stages(two)), memory_of(one, build_stages(one))
     assert together.allocated_bytes.tolist() == 2 * alone.allocated_bytes.tolist()
     assert together.row.tolist() == [0] * 4 + [1] * 4
+
+
+def test_the_count_of_micro_batches_in_flight_can_be_given():
+    one = batch(job(gpt(num_layers=LAYERS), num_nodes=2), pp=4)
+    stages = build_stages(one)
+    single = memory_of(one, stages, lambda _, stages: np.ones(len(stages.row)))
+    usual = memory_of(one, stages)
+    ratio = usual.categories["activations_bytes"] / single.categories["activations_bytes"]
+    assert ratio.tolist() == pytest.approx([4, 3, 2, 1])
+
+
+def test_headroom_is_what_the_fullest_gpu_has_left():
+    found = memory(pp=4)
+    assert found.headroom_bytes[0] == A100.usable_memory_bytes - found.device_per_rank_bytes.max()
+
+
+def test_states_leave_no_holes():
+    """Only what comes and goes is fragmented."""
+    one, two = memory(optimizer_offload=0.0), memory(optimizer_offload=1.0)
+    assert one.reserved_bytes - one.peak_bytes == pytest.approx(two.reserved_bytes - two.peak_bytes)

@@ -16,7 +16,7 @@ from predictor.step.data_parallel import (
 # GPT with 4 layers of 12 h^2 + 13 h parameters, h = 4096; embedding and positions.
 LAYER = 12 * 4096**2 + 13 * 4096
 ENDS = 51200 * 4096 + 2048 * 4096 + 2 * 4096
-NAMES = ("dense", "expert", "replicas", "gather", "expert gather", "tied")
+NAMES = ("dense", "expert", "replicas", "expert replicas", "gather", "expert gather", "tied")
 
 
 def sizes(work: TrainingJob | None = None, **strategy: object) -> dict[str, np.ndarray]:
@@ -64,6 +64,14 @@ def test_adapters_reduce_little_but_fsdp_gathers_the_frozen_weights() -> None:
 def test_hybrid_sharding_sums_shards_over_replicas() -> None:
     found = sizes(job(num_nodes=2, framework="torchtitan"), zero_stage=3, dp_shard=8)
     assert found["replicas"][0] == pytest.approx(4 * (4 * LAYER + ENDS) / 8)
+
+
+def test_hybrid_sharding_of_experts_leaves_copies_of_each_expert() -> None:
+    model = gpt(num_experts=8, moe_router_topk=2)
+    found = sizes(job(model, num_nodes=4, framework="torchtitan"), zero_stage=3, ep=8, dp_shard=8)
+    # One expert per rank of a node and layer: nothing to shard, four copies of 8 h^2 each.
+    assert found["expert replicas"][0] == pytest.approx(4 * 4 * 8 * 4096**2)
+    assert found["expert"][0] == 0
 
 
 def test_sharding_divides_the_optimizer_step() -> None:

@@ -130,3 +130,26 @@ def test_document_holds_what_other_programs_read() -> None:
     assert made["low_s"] is None
     assert made["throughput"]["tokens_per_s"] == pytest.approx(
         64 * 2048 / made["step_time_s"])
+
+
+def test_moving_activations_to_the_host_is_not_free() -> None:
+    work = job(gpt(num_layers=8), num_nodes=4, seq_len=8192)
+    kept = predict_step(work, Strategy(pp=2))
+    moved = predict_step(work, Strategy(pp=2, activation_offload=1.0))
+    assert moved.step_time_s > kept.step_time_s
+    assert moved.predictions.peak_bytes[0] < kept.predictions.peak_bytes[0]
+
+
+def test_wide_numbers_take_twice_as_long_between_stages() -> None:
+    narrow = predict_step(four_nodes(), Strategy(pp=4)).times.link_s[0]
+    wide = predict_step(four_nodes(), Strategy(pp=4, precision="fp32")).times.link_s[0]
+    assert 1.5 < wide / narrow <= 2.0
+
+
+def test_gathers_follow_their_own_switch() -> None:
+    work = job(gpt(num_layers=8), num_nodes=4, framework="deepspeed")
+    both, gathers, neither = (
+        predict_step(work, Strategy(zero_stage=3, overlap_param_gather=gather,
+                                    overlap_grad_reduce=reduce)).step_time_s
+        for gather, reduce in ((True, True), (False, True), (False, False)))
+    assert both < gathers < neither
