@@ -3,9 +3,10 @@
 Usage: python -m experiments.memory.run [--check]
 
 Reads ``memory/measured_memory.csv`` and ``memory/megatron_ci_memory.csv`` below
-PREDICT_TIME_REFERENCE (default ../shared/data), predicts every row from its configuration alone, prints the scores by kind of figure with the ten worst
-configurations of each, and writes results.json. ``--check`` compares with the recorded result
-instead and fails when a score is worse by more than the stated slack.
+PREDICT_TIME_REFERENCE (default ../shared/data), predicts every row from its configuration alone,
+prints the scores by kind of figure with the ten worst configurations of each, and writes
+results.json. ``--check`` compares with the recorded result instead and fails when a score is worse
+by more than the stated slack.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ NAMES = {
     "ep_s": "expert parallel", "pp_s": "pipeline sends", "dp_s": "data parallel",
     "bubble_s": "pipeline bubble", "optimizer_s": "optimizer", "overhead_s": "host and rest",
 }
-VERDICTS = {"fits": "fits", "tight": "fits, but only just", "does-not-fit": "does NOT fit"}
+VERDICTS = {"fits": "fits", "tight": "fits only just, or not", "does-not-fit": "does NOT fit"}
 
 
 def report(document: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.lowering.batch import WORDS, Batch, code, module_bit
+from predictor.lowering.flavour import FUSED_LOSS
 from predictor.lowering.parameters import expert_width
 from predictor.lowering.parts import NUM_PARTS, Part
 from predictor.lowering.shapes import Shapes, local_groups, local_heads
@@ -34,9 +35,6 @@ gradient of the logits."""
 LOSS_PARALLEL_BYTES = 16.0
 """The same with the vocabulary split over ranks, where operations are apart: four fp32 tensors
 (torch/distributed/tensor/parallel/loss.py)."""
-FUSED_LOSS = ("nemo", "maxtext")
-"""Frameworks whose recipes fuse the loss. Megatron-LM leaves cross_entropy_loss_fusion off and
-torchtitan compiled blocks only until 2025."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +219,7 @@ class _Tensors:
     def _loss_bytes(self) -> Floats:
         """Most bytes per logit from the logits to their gradient."""
         job = self.batch.job
-        fused = np.array([name in FUSED_LOSS for name in WORDS["framework"]])[job.framework]
+        fused = FUSED_LOSS[job.framework]
         by_implementation = np.array([{
             "transformer-engine": VOCAB_PARALLEL_LOSS_BYTES,
             "megatron-fused": OLD_VOCAB_PARALLEL_LOSS_BYTES,

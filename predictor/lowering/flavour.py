@@ -79,9 +79,10 @@ FLAVOURS: dict[str, Flavour] = {
         host_forward_s=30e-6, host_backward_s=18e-6),
 }
 
-_FUSED_LOSS = ("nemo", "torchtitan", "maxtext")
+_FUSED_LOSS = ("nemo", "maxtext", "llm-foundry")
 FUSED_LOSS = np.array([name in _FUSED_LOSS for name in WORDS["framework"]])
-"""Frameworks whose recipes fuse the loss; Megatron-LM leaves cross_entropy_loss_fusion off."""
+"""Frameworks that fuse the loss (llm-foundry: loss_fn fused_crossentropy). Megatron-LM leaves
+cross_entropy_loss_fusion off and torchtitan compiled blocks only until 2025."""
 _LOSS_OF = WORDS["implementation"].index("megatron-fused")
 
 _ORDERED = [FLAVOURS[word] for word in WORDS["implementation"]]
@@ -94,9 +95,10 @@ class FlavourColumns:
 
     def __init__(self, batch: Batch) -> None:
         self._index = batch.job.implementation
-        unfused = WORDS["implementation"].index("transformer-engine")
-        plain = ~FUSED_LOSS[batch.job.framework] & (self._index == unfused)
-        self._loss_index = np.where(plain, _LOSS_OF, self._index)
+        fusing = WORDS["implementation"].index("transformer-engine")
+        fused = FUSED_LOSS[batch.job.framework]
+        plain = ~fused & (self._index == fusing)
+        self._loss_index = np.where(fused, fusing, np.where(plain, _LOSS_OF, self._index))
 
     def __getattr__(self, name: str) -> Floats:
         try:

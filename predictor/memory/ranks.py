@@ -33,7 +33,8 @@ CONTEXT_BYTES = 0.6 * 2**30
 NCCL_BYTES = 0.35 * 2**30
 """Channels and buffers of one communicator."""
 TIGHT_SHARE = 0.05
-"""Distance from the capacity within which the estimate's own error decides: ``tight``."""
+"""Distance below the capacity within which fragmentation and the estimate's own error decide:
+``tight``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _table(batch: Batch, ranks: RankIndex, categories: dict[str, Floats], alloca
     least = ranks.largest_of_row(allocated) + outside
     most = ranks.largest_of_row(device)
     verdict: NDArray[Any] = np.where(
-        least > (1 + TIGHT_SHARE) * capacity, "does-not-fit",
+        least > capacity, "does-not-fit",
         np.where(most > (1 - TIGHT_SHARE) * capacity, "tight", "fits"))
     return MemoryTable(
         row=ranks.row, categories=categories, allocated_bytes=allocated,

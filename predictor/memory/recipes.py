@@ -74,8 +74,8 @@ def step_bytes(batch: Batch) -> Floats:
     """Return shape (rows,): bytes per owned parameter that exist during the optimizer step only.
 
     DeepSpeed's ZeRO flattens the 16-bit gradients of a rank's share and casts them to fp32
-    (stage_1_and_2.py). Fused optimizers need nothing.
+    (stage_1_and_2.py), on the host where the optimizer lies there. Fused optimizers need nothing.
     """
     casts = is_framework(batch, *DEEPSPEED) & (batch.strategy.zero_stage >= 1) \
         & (gradient_bytes(batch) == 2.0)
-    return np.where(casts, 6.0, 0.0)
+    return np.where(casts, 6.0 * (1 - batch.strategy.optimizer_offload), 0.0)

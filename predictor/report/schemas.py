@@ -139,6 +139,7 @@ class EvaluateDocument(TypedDict):
     predicted: int
     refused: list[dict[str, str]]
     refused_by_kind: dict[str, int]
+    assumed: dict[str, int]
     n_untimed: int
     scored: int
     mape: float | None

@@ -92,8 +92,33 @@ def _input(prediction: StepPrediction) -> dict[str, Any]:
         "job": {name: value for name, value in asdict(prediction.job).items()
                 if name not in ("model", "cluster")},
         "assumed": {**prediction.assumed, **_split(prediction), **_routing(prediction)},
-        "ignored": {},
+        "ignored": _ignored(prediction),
     }
+
+
+def _ignored(prediction: StepPrediction) -> dict[str, Any]:
+    """Fields that were set but have no effect here, with the reason."""
+    job, strategy = prediction.job, prediction.strategy
+    without = (
+        ("lora_rank", job.lora_rank > 0 and job.workload != "lora", "workload is not lora"),
+        ("moe_load_imbalance", job.moe_load_imbalance > 1 and job.model.num_experts == 0,
+         "the model has no experts"),
+        ("moe_load_imbalance", job.moe_load_imbalance > 1 and strategy.ep == 1, "ep is 1"),
+        ("moe_dispatcher", strategy.moe_dispatcher != "alltoall" and strategy.ep == 1, "ep is 1"),
+        ("ep_overlap", strategy.ep_overlap and strategy.ep == 1, "ep is 1"),
+        ("packed_seq_len", (job.packed_seq_len or 0) >= job.seq_len,
+         "documents are no shorter than seq_len"),
+        ("encoder_seq_len", job.encoder_seq_len is not None and job.model.num_encoder_layers == 0,
+         "the model has no encoder"),
+        ("cp_comm_type", strategy.cp_comm_type != "p2p" and strategy.cp == 1, "cp is 1"),
+        ("recompute_modules", bool(strategy.recompute_modules)
+         and strategy.recompute != "selective", "recompute is not selective"),
+        ("recompute_num_layers", strategy.recompute_num_layers is not None
+         and strategy.recompute != "full", "recompute is not full"),
+        ("reshard_after_forward", not strategy.reshard_after_forward and strategy.zero_stage < 3,
+         "zero_stage is below 3"),
+    )
+    return {name: why for name, applies, why in without if applies}
 
 
 def _split(prediction: StepPrediction) -> dict[str, Any]:

@@ -40,6 +40,8 @@ class EvaluationReport:
     refused_by_kind: dict[str, int]
     refused_examples: dict[str, dict[str, str]]
     """First refused row of each kind."""
+    assumed: dict[str, int]
+    """Rows in which a default stands in for a field that is left open, by field."""
     n_untimed: int
     """Rows without a measurement that did not run out of memory either."""
     errors: Errors
@@ -66,7 +68,8 @@ class EvaluationReport:
             "predictor": self.predictor, "calibration": None, "quantity": self.quantity,
             "where": self.where or None, "group_by": self.group_by or None, "rows": self.rows,
             "predicted": self.predicted, "refused": list(self.refused),
-            "refused_by_kind": self.refused_by_kind, "n_untimed": self.n_untimed,
+            "refused_by_kind": self.refused_by_kind, "assumed": self.assumed,
+            "n_untimed": self.n_untimed,
             "scored": scores.pop("rows"), "mape": scores.pop("mape"),
             "mape_group_mean": self.mape_group_mean, **scores,
             "interval_coverage": self.interval_coverage,
@@ -141,7 +144,7 @@ def evaluate(
         quantity=quantity, where=where or "", group_by=group, rows=len(frame),
         predicted=int(len(frame) - refused.sum()),
         refused=tuple({"id": ids[row], "why": outcome.why[row]} for row in np.flatnonzero(refused)),
-        refused_by_kind=outcome.refusal_kinds(),
+        refused_by_kind=outcome.refusal_kinds(), assumed=dict(outcome.assumed.most_common()),
         refused_examples={kind: {"id": ids[row], "why": outcome.why[row]}
                           for kind, row in outcome.refusal_examples().items()},
         n_untimed=int(np.sum(np.isnan(outcome.measured) & ~outcome.out_of_memory)),

@@ -36,6 +36,8 @@ class Predictions(Protocol):
     def verdict(self) -> Any: ...  # noqa: D102
     @property
     def refused(self) -> Sequence[tuple[int, Sequence[Problem]]]: ...  # noqa: D102
+    @property
+    def assumed(self) -> Sequence[dict[str, Any]]: ...  # noqa: D102
 
 
 StepPredictor = Callable[[Sequence[TrainingJob], Sequence[Strategy]], Predictions]
@@ -62,6 +64,8 @@ class Outcome:
         default_factory=lambda: np.zeros(0, dtype=bool))
     """Whether the measured run ran out of memory."""
 
+    assumed: Counter[str] = field(default_factory=Counter)
+    """How many rows left each field open, so that a default stands in for it."""
     groups: list[str] = field(default_factory=list)
     """Group of each row where no column of the table names it; empty otherwise."""
 

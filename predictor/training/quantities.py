@@ -42,6 +42,8 @@ def step_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) 
         chunk = slice(start, start + CHUNK)
         found = predict(rows.jobs[chunk], rows.strategies[chunk])
         _spread(outcome, positions[chunk], found, found.step_time_s)
+        for read, resolved in zip(rows.assumed[chunk], found.assumed, strict=True):
+            outcome.assumed.update({*read, *resolved})
         outcome.low[positions[chunk]] = found.low_s
         outcome.high[positions[chunk]] = found.high_s
         progress(min(start + CHUNK, len(positions)), len(positions))

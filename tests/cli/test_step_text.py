@@ -60,7 +60,7 @@ def test_memory_shows_headroom_and_used_categories_only():
 
 
 @pytest.mark.parametrize(("verdict", "words"), [
-    ("tight", "fits, but only just"), ("does-not-fit", "does NOT fit")])
+    ("tight", "fits only just, or not"), ("does-not-fit", "does NOT fit")])
 def test_verdicts_are_words(verdict, words):
     document = _with()
     document["memory"]["verdict"] = verdict

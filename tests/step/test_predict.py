@@ -153,3 +153,10 @@ def test_gathers_follow_their_own_switch() -> None:
                                     overlap_grad_reduce=reduce)).step_time_s
         for gather, reduce in ((True, True), (False, True), (False, False)))
     assert both < gathers < neither
+
+
+def test_settings_without_effect_are_named() -> None:
+    work = job(gpt(num_layers=8), num_nodes=4, lora_rank=8, packed_seq_len=9999)
+    ignored = document(predict_step(work, Strategy(moe_dispatcher="deepep")),
+                       version="0")["input"]["ignored"]
+    assert set(ignored) == {"lora_rank", "packed_seq_len", "moe_dispatcher"}

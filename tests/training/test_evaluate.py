@@ -31,7 +31,7 @@ def returning(times, verdicts=None):
         return SimpleNamespace(
             step_time_s=seconds, low_s=seconds * 0.9, high_s=seconds * 1.1, provenance="learned",
             breakdown={"compute_s": seconds}, verdict=(verdicts or ["fits"] * rows)[:rows],
-            refused=())
+            refused=(), assumed=({"schedule": {}},) * rows)
     return predict
 
 
