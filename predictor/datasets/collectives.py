@@ -12,7 +12,7 @@ import numpy as np
 
 from predictor.catalog import load_gpu
 from predictor.datasets.collective_links import BITS, GIGA, scale_out, scale_up
-from predictor.datasets.tables import read_table
+from predictor.datasets.tables import read_table, require_columns
 from predictor.lowering.tables import (
     LINK_KINDS, CollectiveKind, CollectiveTable, Floats, Ints, NetworkTable, generation,
 )
@@ -71,11 +71,8 @@ def read_collectives(source: str | Path | pd.DataFrame) -> CollectiveMeasurement
         When the table cannot be read or lacks the schema's columns.
     """
     frame = read_table(source)
-    needed = {"gpu", "collective", "bytes", "time_us", "nodes", "world_size", "intra_link"}
-    absent = sorted(needed - set(frame.columns))
-    if absent:
-        raise InputError.of("collective-columns", f"the table lacks {', '.join(absent)}",
-                            "give a table with the columns of nccl-tests and the machine's links")
+    require_columns(frame, ("gpu", "collective", "bytes", "time_us", "nodes", "world_size",
+                            "intra_link"), "nccl-tests runs with the machine's links")
     cells = _Cells(frame)
     why = cells.reasons()
     kept = np.flatnonzero(why == "")

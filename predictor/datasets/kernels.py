@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.catalog import load_gpu
-from predictor.datasets.tables import read_table
+from predictor.datasets.tables import read_table, require_columns
 from predictor.lowering.tables import (
     Dtype, Floats, GpuTable, Ints, KernelKind, KernelTable, Phase,
 )
@@ -101,11 +101,8 @@ def read_kernels(source: str | Path | pd.DataFrame) -> KernelMeasurements:
         When the table cannot be read or lacks the schema's columns.
     """
     frame = read_table(source)
-    needed = {"gpu", "dtype", "op", "pass", "latency_us", "m", "n", "k"}
-    absent = sorted(needed - set(frame.columns))
-    if absent:
-        raise InputError.of("kernel-columns", f"the table lacks the columns {', '.join(absent)}",
-                            "give a table in the schema of kernels_long")
+    require_columns(frame, ("gpu", "dtype", "op", "pass", "latency_us", "m", "n", "k"),
+                    "measured kernels")
     columns = _Columns(frame)
     why = columns.reasons()
     kept = np.flatnonzero(why == "")

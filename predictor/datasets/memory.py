@@ -12,7 +12,7 @@ from predictor.datasets.cells import integer_of, is_blank, number_of, text_of
 from predictor.datasets.row import Row, configuration
 from predictor.datasets.steps import read_row
 from predictor.datasets.steps_model import preset
-from predictor.datasets.tables import read_table
+from predictor.datasets.tables import read_table, require_columns
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.job import TrainingJob
 from predictor.spec.strategy import Strategy
@@ -69,6 +69,7 @@ def read_memory(source: str | Path | pd.DataFrame) -> MemoryRows:
         When the table cannot be read at all.
     """
     frame = read_table(source)
+    require_columns(frame, ("measured_peak", "unit", "mem_kind", "gpu"), "measured memory")
     kept: list[tuple[Any, ...]] = []
     refused = []
     names = [str(name) for name in frame.columns]

@@ -15,7 +15,7 @@ from predictor.datasets.row import Reading, Row, may_be_read
 from predictor.datasets.steps_machine import cluster_of, gpu_of
 from predictor.datasets.steps_model import read_model
 from predictor.datasets.steps_strategy import read_strategy
-from predictor.datasets.tables import read_table
+from predictor.datasets.tables import read_table, require_columns
 from predictor.spec.cluster import Gpu
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.job import TrainingJob
@@ -54,6 +54,7 @@ def read_steps(source: str | Path | pd.DataFrame) -> StepRows:
         When the table cannot be read at all.
     """
     frame = read_table(source)
+    require_columns(frame, ("gpu", "num_gpus", "seq_len", "global_batch"), "training steps")
     jobs, strategies, index, refused, assumed = [], [], [], [], []
     columns = [name for name in map(str, frame.columns) if may_be_read(name)]
     for label, *values in frame[columns].itertuples(name=None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,3 +36,19 @@ def read_table(source: str | Path | pd.DataFrame) -> pd.DataFrame:
         reason = " ".join(str(error).split())[:160]
         raise InputError.of("table-readable", f"cannot read {path}: {reason}",
                             "give a CSV file with a header or a parquet file") from None
+
+
+def require_columns(frame: pd.DataFrame, needed: Iterable[str], table: str) -> None:
+    """Refuse a table that cannot be what it is taken for.
+
+    Raises
+    ------
+    InputError
+        Naming the columns that are absent.
+    """
+    absent = sorted(set(needed) - set(map(str, frame.columns)))
+    if not absent:
+        return
+    alone = len(frame.columns) == 1 and any(mark in str(frame.columns[0]) for mark in ";\t|")
+    remedy = "separate the columns by commas" if alone else f"give a table of {table}"
+    raise InputError.of("table-columns", f"the table lacks the columns {', '.join(absent)}", remedy)

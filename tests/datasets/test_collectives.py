@@ -1,8 +1,5 @@
 """Reading tables of measured collectives."""
 
-import os
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -11,9 +8,6 @@ from predictor.datasets.collectives import read_collectives
 from predictor.lowering.tables import LINK_KINDS, CollectiveKind
 from predictor.spec.errors import InputError
 
-REFERENCE = Path(os.environ.get("PREDICT_TIME_REFERENCE",
-                                Path(__file__).parents[2] / "../shared/data"))
-TABLE = REFERENCE / "collectives" / "collectives.parquet"
 
 ROW = {"source": "us", "system": "DGX", "gpu": "A100 SXM 80GB", "nodes": 2, "world_size": 16,
        "intra_link": "NVLink3/NVSwitch", "inter_link": "InfiniBand HDR 200G/GPU",
@@ -80,9 +74,8 @@ def test_links_that_no_one_names_are_unknown():
 
 
 @pytest.mark.reference
-@pytest.mark.skipif(not TABLE.is_file(), reason="PREDICT_TIME_REFERENCE has no collectives")
-def test_the_public_table_is_read_and_its_refusals_counted():
-    found = read_collectives(TABLE)
+def test_the_public_table_is_read_and_its_refusals_counted(reference):
+    found = read_collectives(reference / "collectives" / "collectives.parquet")
     assert len(found) > 30_000
     assert len(found) + len(found.refused) == 51_315
     assert len(found.refusals()) <= 10
