@@ -6,17 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from predictor.api import predict_step, predict_steps
     from predictor.spec.errors import InputError
     from predictor.spec.job import TrainingJob
     from predictor.spec.strategy import Strategy
-    from predictor.step.predict import predict_step, predict_steps
 
 __all__ = ["InputError", "Strategy", "TrainingJob", "predict_step", "predict_steps"]
 
 _HOMES = {
     "InputError": "predictor.spec.errors", "Strategy": "predictor.spec.strategy",
-    "TrainingJob": "predictor.spec.job", "predict_step": "predictor.step.predict",
-    "predict_steps": "predictor.step.predict",
+    "TrainingJob": "predictor.spec.job", "predict_step": "predictor.api",
+    "predict_steps": "predictor.api",
 }
 
 

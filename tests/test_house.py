@@ -35,11 +35,11 @@ STEP_BAR_S, HELP_BAR_S = 1.0 * SLACK, 0.25 * SLACK
 
 COMMON_FLAGS = {"--verbose", "-v", "--quiet", "-q", "--debug"}
 _STEP_FLAGS = """
-    --model --cluster --nodes --config --analytic --explain-input --strict --fail-on --trace --json
-    --output --seq-len --global-batch-size --encoder-seq-len --packed-seq-len --framework
-    --implementation --attention-backend --optimizer --workload --lora-rank --moe-load-imbalance
-    --make-vocab-size-divisible-by --tp --pp --cp --ep --etp --dp --dp-shard --vpp
-    --micro-batch-size --sequence-parallel --cp-comm-type --zero-stage --reshard-after-forward
+    --model --cluster --nodes --config --predictor --analytic --explain-input --strict --fail-on
+    --trace --json --output --seq-len --global-batch-size --encoder-seq-len --packed-seq-len
+    --framework --implementation --attention-backend --optimizer --workload --lora-rank
+    --moe-load-imbalance --make-vocab-size-divisible-by --tp --pp --cp --ep --etp --dp --dp-shard
+    --vpp --micro-batch-size --sequence-parallel --cp-comm-type --zero-stage --reshard-after-forward
     --recompute --recompute-num-layers --recompute-modules --schedule --num-layers-first-stage
     --num-layers-last-stage --pipeline-layout --account-for-embedding-in-split
     --account-for-loss-in-split --precision --fp8-recipe --fp8-param-gather --grad-reduce-dtype
@@ -167,7 +167,7 @@ def _flags(verb: str) -> set[str]:
 
 
 def test_verbs_are_frozen():
-    assert list(VERBS) == ["step", "evaluate", "catalog"]
+    assert list(VERBS) == ["step", "evaluate", "train", "models", "catalog"]
 
 
 def test_step_flags_are_frozen():
@@ -176,7 +176,16 @@ def test_step_flags_are_frozen():
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_json_output_and_common_flags(verb):
-    assert {"--json", "--output"} | COMMON_FLAGS <= _flags(verb)
+    command = root.get_command(click.Context(root), verb)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        found = [command.get_command(context, name) for name in command.list_commands(context)]
+    else:
+        found = [command]
+    for one in found:
+        assert one is not None
+        assert {"--json", "--output"} | COMMON_FLAGS <= {
+            name for param in one.params for name in param.opts}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -200,6 +209,6 @@ def test_wheel_holds_the_package_and_its_data_only(tmp_path):
     tops = {name.split("/")[0] for name in names}
     assert tops == {"predictor", next(top for top in tops if top.endswith(".dist-info"))}
     data = {name.split("/")[2] for name in names if name.startswith("predictor/_data/")}
-    assert data == {"catalog", "schemas"}
+    assert data == {"catalog", "schemas", "model"}
     assert "predictor/py.typed" in names
     assert wheel.stat().st_size < 15e6

@@ -27,6 +27,12 @@ def test_scores_were_recorded_with_this_core(board):
         f"predictions changed: run python -m experiments.{board}.run")
 
 
+def test_steps_were_scored_with_the_predictor_that_ships():
+    manifest = json.loads((ROOT / "data" / "model" / "manifest.json").read_text())
+    assert recorded("steps")["learned"]["predictor"] == manifest["digest"], (
+        "the bundle changed: run python -m experiments.steps.run")
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("board", BOARDS)
 def test_no_score_is_worse_than_recorded(board, reference):

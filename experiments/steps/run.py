@@ -1,4 +1,4 @@
-"""Score the analytic step times on published training steps and record the result.
+"""Score step times on published training steps, analytic and with the default predictor.
 
 Usage: python -m experiments.steps.run [--check]
 
@@ -19,8 +19,11 @@ import numpy as np
 import pandas as pd
 
 from experiments.scoreboard import REFERENCE, Board, arguments, compared, finish, summary
+from predictor.bundle import open_bundle
+from predictor.catalog.data import model_folder
 from predictor.datasets.steps import read_steps
 from predictor.step.predict import predict_steps
+from predictor.timing.learned import LearnedTimer
 
 HERE = Path(__file__).parent
 TABLE = "steps/published_steps.csv"
@@ -30,10 +33,19 @@ WORST = 10
 
 
 def measure() -> tuple[Board, pd.DataFrame]:
-    """Return the scoreboard and the rows behind it."""
+    """Return the scoreboard and the rows behind it: analytic, and as learned by the bundle."""
+    bundle = open_bundle(model_folder())
+    board, _ = scores(None)
+    board["learned"], rows = scores(LearnedTimer(bundle.models))
+    board["learned"]["predictor"] = bundle.digest
+    return board, rows
+
+
+def scores(timer: LearnedTimer | None) -> tuple[Board, pd.DataFrame]:
+    """Return the scores of one predictor and the rows behind them."""
     began = time.perf_counter()
     read = read_steps(REFERENCE / TABLE)
-    found = predict_steps(read.jobs, read.strategies)
+    found = predict_steps(read.jobs, read.strategies, timer=timer)
     seconds = time.perf_counter() - began
     frame = read.frame.loc[list(read.row_index)].copy()
     frame["predicted"] = found.step_time_s
@@ -78,10 +90,12 @@ def show(board: Board, frame: pd.DataFrame) -> None:
 def worse(board: Board, recorded: Board) -> list[str]:
     """Return what got worse than the recorded result by more than the slack."""
     groups = ("all_pretrain", "vtrain_multi_node", "korthikanti")
-    scores = [("family_mean_mape", board["family_mean_mape"], recorded["family_mean_mape"]),
-              *((name, board[name]["mape"], recorded[name]["mape"]) for name in groups)]
-    return [line for name, now, then in scores
-            for line in compared(name, now, then, SLACK_PERCENT)]
+    pairs = [("analytic", board, recorded), ("learned", board["learned"], recorded["learned"])]
+    return [line for kind, now, then in pairs
+            for name, new, old in (
+                ("family_mean_mape", now["family_mean_mape"], then["family_mean_mape"]),
+                *((name, now[name]["mape"], then[name]["mape"]) for name in groups))
+            for line in compared(f"{kind} {name}", new, old, SLACK_PERCENT)]
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from predictor.cli.evaluate_text import report
 from predictor.cli.output import (
     check_outputs, emit, note, output_options, warn, write_file,
 )
+from predictor.cli.predictor_option import Chosen, chosen, predictor_options
 from predictor.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 QUANTITIES = ("step_time", "peak_memory", "kernel_time", "collective_time")
 OUT_OF_MEMORY = "does-not-fit"
-PREDICTORS = ("default", "analytic")
+LEARNED = ("kernel_time", "collective_time")
+"""Quantities that the learned models are trained on."""
 
 
 @click.command("evaluate", no_args_is_help=True)
@@ -30,30 +33,28 @@ PREDICTORS = ("default", "analytic")
 @click.option("--group-by", metavar="COL",
               help="Column whose groups are scored apart.  [default: family, mem_kind or source]")
 @click.option("--cv", metavar="COL",
-              help="Refit the learned predictor without each group of COL and predict that group.")
+              help="Refused: `predict-time train` cross-validates and prints the scores.")
 @click.option("--per-row", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.csv",
               help="Write every row's measurement, prediction and breakdown (SI units).")
-@click.option("--predictor", metavar="NAME|FOLDER", default="default", show_default=True,
-              help="Learned predictor; this version has the analytic one only.")
-@click.option("--analytic", is_flag=True,
-              help="Use the analytic model only, which is what this version always does.")
+@predictor_options
 @click.option("--fail-on", type=click.Choice(["oom", "refused"]),
               help="Exit with 1 when a row is predicted not to fit in memory, or is refused.")
 @output_options
 def command(
     *, table: Path, quantity: str, where: str | None, group_by: str | None, cv: str | None,
-    per_row: Path | None, predictor: str, analytic: bool, fail_on: str | None, as_json: bool,
-    output: Path | None,
+    per_row: Path | None, predictor: str | None, analytic: bool, fail_on: str | None,
+    as_json: bool, output: Path | None,
 ) -> int:
     """Score predictions against a TABLE of measurements (CSV or parquet).
 
     Every row is predicted from its configuration alone. A row that cannot be predicted is refused
     with the reason; see docs/evaluate.md for the columns and the scores.
     """
-    del analytic
-    _check_predictor(predictor, cv)
+    _refuse_refitting(cv, quantity)
     check_outputs({"--output": output, "--per-row": per_row}, [table])
-    found = _evaluate(table, quantity=quantity, where=where, group_by=group_by)
+    by = _chosen(predictor, analytic, quantity)
+    found = _evaluate(table, quantity=quantity, where=where, group_by=group_by, timer=by.timer,
+                      predictor=by.digest, learned_from=by.sources)
     document = found.document()
     emit(document, lambda: report(found), as_json=as_json, output=output)
     if per_row is not None:
@@ -62,13 +63,25 @@ def command(
     return 1 if _failed(found, fail_on) else 0
 
 
-def _check_predictor(predictor: str, cv: str | None) -> None:
-    if predictor not in PREDICTORS:
-        raise InputError.of("known-predictor", f"there is no learned predictor {predictor!r}: this "
-                            "version predicts analytically", "leave --predictor out", "predictor")
-    if cv is not None:
-        raise InputError.of("cross-validation", "there is no learned predictor to refit",
-                            "leave --cv out: an analytic prediction has seen no row", "cv")
+def _refuse_refitting(cv: str | None, quantity: str) -> None:
+    if cv is None:
+        return
+    if quantity in LEARNED:
+        raise InputError.of(
+            "cross-validation", "cross-validation of kernels and collectives is done by "
+            "predict-time train, which prints the scores by shape, GPU and source",
+            "leave --cv out", "cv")
+    raise InputError.of("cross-validation", f"nothing that predicts {quantity} was learned from "
+                        "such rows: there is no learned predictor to refit",
+                        "leave --cv out: the prediction has seen no row", "cv")
+
+
+def _chosen(predictor: str | None, analytic: bool, quantity: str) -> Chosen:
+    """Return the predictor; nothing is learned about memory, whichever it is."""
+    found = chosen(predictor, analytic)
+    if quantity == "peak_memory":
+        return Chosen()
+    return found if quantity in LEARNED else replace(found, sources=frozenset())
 
 
 def _evaluate(table: Path, **options: Any) -> EvaluationReport:

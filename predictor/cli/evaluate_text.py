@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from predictor.cli.predictor_option import ANALYTIC, SHORT
 from predictor.cli.step_text import NAMES
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ def _head(found: EvaluationReport) -> str:
     untimed = f", {found.n_untimed} without a measurement" if found.n_untimed else ""
     speed = found.rows / found.seconds if found.seconds else 0.0
     return (f"{found.quantity}: {found.predicted} of {found.rows} rows predicted{untimed}, "
-            f"{found.errors.rows} scored ({found.predictor}, {speed:,.0f} rows/s)")
+            f"{found.errors.rows} scored ({_predictor(found)}, {speed:,.0f} rows/s)")
+
+
+def _predictor(found: EvaluationReport) -> str:
+    return found.predictor if found.predictor == ANALYTIC \
+        else f"predictor {found.predictor[:SHORT]}"
 
 
 def _errors(found: EvaluationReport) -> str:

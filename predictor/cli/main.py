@@ -19,6 +19,8 @@ from predictor.version import __version__
 VERBS = {
     "step": "Predict the step time and the memory of one training job.",
     "evaluate": "Score predictions against a table of measurements.",
+    "train": "Train the learned predictor from measured kernels and collectives.",
+    "models": "List the learned predictor's versions, promote one, or go back.",
     "catalog": "List the models, clusters and GPUs that are known by name.",
 }
 """Verb -> one line of help. The module is imported only when its verb is chosen."""
@@ -46,11 +48,21 @@ class _Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from predictor.cli.predictor_option import shown_version  # not for --help
+
+    click.echo(f"predict-time {shown_version(__version__)}")
+    context.exit()
+
+
 @click.group(
     "predict-time", cls=_Verbs, params=list(verbosity_options()),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, message="predict-time %(version)s")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False,
+              callback=_show_version, help="Show the version and exit.")
 def root() -> None:
     """Predict how long a distributed training step takes, and whether it fits in memory."""
 

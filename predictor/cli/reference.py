@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from inspect import cleandoc
 from pathlib import Path
 
 import click
@@ -32,7 +33,9 @@ A job file holds `model`, `cluster`, `nodes` and any field below under its name 
 (`micro_batch_size: 2`); `model` and `cluster` are a name, a file, or keys and values. The `input`
 of a JSON document holds all of them again.
 
-Environment: `PREDICT_TIME_REFERENCE` (folder of measured tables for tests and experiments).
+Environment: `PREDICT_TIME_CACHE` (folder of what is kept between runs, the MLflow store among it),
+`MLFLOW_TRACKING_URI` (another store or server), `PREDICT_TIME_REFERENCE` (folder of measured tables
+for tests and experiments).
 
 This page is made by `python -m predictor.cli.reference docs/cli.md`.
 """
@@ -40,13 +43,23 @@ This page is made by `python -m predictor.cli.reference docs/cli.md`.
 
 def reference() -> str:
     """Return the page as Markdown."""
-    return HEAD + "".join(f"\n## predict-time {verb}\n\n{_verb(verb)}" for verb in VERBS)
+    return HEAD + "".join(_verbs(root, "predict-time", VERBS))
 
 
-def _verb(name: str) -> str:
-    command = root.get_command(click.Context(root), name)
-    assert command is not None
-    lines = [click.unstyle(command.help or "").strip(), "", "| option | meaning |", "|---|---|"]
+def _verbs(group: click.Group, path: str, names: Iterable[str]) -> Iterator[str]:
+    context = click.Context(group)
+    for name in names:
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"\n## {path} {name}\n\n{_verb(command)}"
+        if isinstance(command, click.Group):
+            yield from _verbs(command, f"{path} {name}", command.list_commands(context))
+
+
+def _verb(command: click.Command) -> str:
+    if isinstance(command, click.Group):
+        return cleandoc(click.unstyle(command.help or "")) + "\n"
+    lines = [cleandoc(click.unstyle(command.help or "")), "", "| option | meaning |", "|---|---|"]
     return "\n".join([*lines, *_rows(command)]) + "\n"
 
 

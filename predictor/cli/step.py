@@ -13,10 +13,12 @@ from predictor.cli.options import job_options
 from predictor.cli.output import (
     check_outputs, emit, note, output_options, warn, write_file,
 )
+from predictor.cli.predictor_option import predictor_options, timer_of
 from predictor.cli.request import build, read_settings
 from predictor.cli.step_text import explanation, report
 from predictor.spec.errors import InputError
 from predictor.spec.rules import heuristics
+from predictor.step.compose import Timer
 from predictor.step.document import document
 from predictor.step.predict import StepPrediction, predict_step
 from predictor.version import __version__
@@ -27,8 +29,7 @@ OUT_OF_MEMORY = "does-not-fit"
 @click.command("step", no_args_is_help=True)
 @job_options
 @click.option("--config", metavar="FILE", help="Job file in YAML or JSON; flags win over it.")
-@click.option("--analytic", is_flag=True,
-              help="Use the analytic model only, which is what this version always does.")
+@predictor_options
 @click.option("--explain-input", is_flag=True,
               help="Show every setting and where it comes from.")
 @click.option("--strict", is_flag=True, help="Make warnings errors.")
@@ -38,20 +39,21 @@ OUT_OF_MEMORY = "does-not-fit"
               help="Write the step's timeline for Perfetto or chrome://tracing.")
 @output_options
 def command(
-    *, config: str | None, analytic: bool, explain_input: bool, strict: bool,
-    fail_on: str | None, trace: Path | None, as_json: bool, output: Path | None, **flags: Any,
+    *, config: str | None, predictor: str | None, analytic: bool, explain_input: bool,
+    strict: bool, fail_on: str | None, trace: Path | None, as_json: bool, output: Path | None,
+    **flags: Any,
 ) -> int:
     """Predict the step time and the memory of one training job.
 
     The job is a model on a cluster (see `predict-time catalog`), its batch, and the strategy that
     spreads it. What is not given is the target framework's default.
     """
-    del analytic
     check_outputs({"--output": output, "--trace": trace}, [config or ""])
     given = {name: value for name, value in flags.items() if value is not None}
     settings = {**(read_settings(config) if config else {}), **given}
-    prediction = _predict(settings, strict=strict)
-    found = document(prediction, version=__version__)
+    timer, digest = timer_of(predictor, analytic)
+    prediction = _predict(settings, timer, strict=strict)
+    found = document(prediction, version=__version__, predictor=digest)
     if explain_input:
         click.echo(explanation(prediction.job, prediction.strategy, flags=given,
                                assumed=found["input"]["assumed"], settings=settings), err=as_json)
@@ -61,12 +63,12 @@ def command(
     return 1 if fail_on == "oom" and found["memory"]["verdict"] == OUT_OF_MEMORY else 0
 
 
-def _predict(settings: dict[str, Any], *, strict: bool) -> StepPrediction:
+def _predict(settings: dict[str, Any], timer: Timer, *, strict: bool) -> StepPrediction:
     """Return the prediction; advice is a warning, or with ``strict`` an error."""
     start = time.perf_counter()
     job, strategy = build(settings)
     note(f"model {job.model.name}, cluster {job.cluster.name} with {job.cluster.num_gpus} GPUs")
-    prediction = predict_step(job, strategy)
+    prediction = predict_step(job, strategy, timer=timer)
     note(f"predicted in {time.perf_counter() - start:.3f} s")
     advice = heuristics(prediction.job, prediction.strategy)
     if advice and strict:

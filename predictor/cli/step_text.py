@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from predictor.cli.options import JOB_FIELDS, STRATEGY_FIELDS
+from predictor.cli.predictor_option import ANALYTIC, SHORT
 from predictor.spec.job import TrainingJob
 from predictor.spec.strategy import Strategy
 
@@ -40,7 +41,12 @@ def _head(document: Mapping[str, Any]) -> str:
                     f"{document['interval_level']:.0%})")
     return (f"{given['model']['name']} on {gpus} x {groups[0]['gpu']['name']} "
             f"({cluster['name']}), {degrees or 'one GPU'}\n"
-            f"step time  {seconds(document['step_time_s'])}{interval}, {document['provenance']}")
+            f"step time  {seconds(document['step_time_s'])}{interval}, {document['provenance']}"
+            f"{_predictor(document['predictor'])}")
+
+
+def _predictor(digest: str) -> str:
+    return "" if digest == ANALYTIC else f"\npredictor  {digest[:SHORT]}"
 
 
 def _breakdown(document: Mapping[str, Any]) -> str:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.catalog import load_gpu
 from predictor.datasets.collective_links import BITS, GIGA, scale_out, scale_up
+from predictor.datasets.collective_schema import COLUMNS, normalise
+from predictor.datasets.physical import LOST_ROWS, LOST_SERIES, LOST_SHARE
 from predictor.datasets.tables import read_table, require_columns
 from predictor.lowering.tables import (
     LINK_KINDS, CollectiveKind, CollectiveTable, Floats, Ints, NetworkTable, generation,
 )
 from predictor.spec.errors import InputError
+from predictor.timing.collective_links import Links
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Flags = NDArray[np.bool_]
 
 _KINDS = {
     "all_reduce": CollectiveKind.ALL_REDUCE, "all_gather": CollectiveKind.ALL_GATHER,
@@ -33,6 +39,28 @@ BROKEN = ("duplicate", "exceeds", "misconfigured", "wrong_results", "pathologica
           "tcp_or_default_env", "unknown")
 """Words of a flag that say that a time does not belong to the machine that the row names."""
 PEAK_SLACK = 1.05
+TOO_FAST = "faster than the links allow"
+TOO_SLOW = "far below the links"
+LEAST_LINK_SHARE = 0.25
+"""Of what a group reaches over its links, by large messages. Less means that they went another way:
+between nodes through sockets and the kernel's network stack, inside one through host memory because
+GPUs may not reach their peers. Pairs on an adapter that ten nodes crowd still reach 0.3."""
+LARGE_BYTES_PER_RANK = 2.0**24
+"""From here on the links decide, not the latency of their hops."""
+LEAST_LARGE_ROWS = 3
+DISTURBED = "slower than larger messages"
+MOST_ABOVE_LARGER = 2.0
+"""Time over the least time of any larger message of the series. More holds something else, such as
+the allocation of buffers; a change of algorithm with the size costs less."""
+LICENCES = {
+    "vidur_network": "MIT", "aiconfigurator_custom_ar": "Apache-2.0",
+    "aiconfigurator_nccl": "Apache-2.0", "xxrjun_nccl_tests_cluster": "Apache-2.0",
+    "mscclpp_perf": "MIT", "galvatron_hardware_configs": "Apache-2.0",
+    "nvidia_dgxc_benchmarking": "Apache-2.0",
+    "stas00_ml_engineering": "CC-BY-SA-4.0"}
+"""SPDX licences of the sources of :data:`PUBLIC_TABLE`; the others state none."""
+PUBLIC_TABLE = "collectives.parquet"
+"""Name of the table that brings several sources together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +73,8 @@ class CollectiveMeasurements:
     ids: tuple[str, ...]
     source: tuple[str, ...]
     system: tuple[str, ...]
+    licence: tuple[str, ...]
+    """SPDX name, ``unknown`` where the table has none: not to be learned from."""
     nodes: Ints
     """Servers taking part; domains are smaller where NVLink bridges only pairs of GPUs."""
     refused: tuple[tuple[str, str], ...]
@@ -52,6 +82,22 @@ class CollectiveMeasurements:
 
     def __len__(self) -> int:
         return len(self.measured_s)
+
+    def without(self, why: np.ndarray[Any, Any]) -> Self:
+        """Return the measurements with an empty reason, and refuse the others.
+
+        ``why`` has shape (rows,), dtype object.
+        """
+        kept = np.flatnonzero(why == "")
+
+        def some(words: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(words[row] for row in kept.tolist())
+
+        gone = tuple((self.ids[row], str(why[row])) for row in np.flatnonzero(why != "").tolist())
+        return replace(
+            self, table=self.table.take(kept), measured_s=self.measured_s[kept],
+            nodes=self.nodes[kept], ids=some(self.ids), source=some(self.source),
+            system=some(self.system), licence=some(self.licence), refused=self.refused + gone)
 
     def refusals(self) -> dict[str, int]:
         """Return how many rows were refused for each reason."""
@@ -63,7 +109,7 @@ def read_collectives(source: str | Path | pd.DataFrame) -> CollectiveMeasurement
 
     Refused: rows flagged as broken, collectives that training does not use, other libraries than
     NCCL and RCCL, GPUs outside the catalogue, links whose kind or rate is not stated, and times
-    below what the links allow.
+    below what the links allow, with all of a series that is mostly so.
 
     Raises
     ------
@@ -77,16 +123,102 @@ def read_collectives(source: str | Path | pd.DataFrame) -> CollectiveMeasurement
     why = cells.reasons()
     kept = np.flatnonzero(why == "")
     table, networks = cells.tables(kept)
-    impossible = _least_s(table, networks) > cells.seconds[kept] * PEAK_SLACK
-    why[kept[impossible]] = "faster than the links allow"
-    possible = np.flatnonzero(~impossible)
-    kept = kept[possible]
     refused = np.flatnonzero(why != "")
-    return CollectiveMeasurements(
-        table.take(possible), networks, cells.seconds[kept], cells.text("id", kept),
-        cells.text("source", kept), cells.text("system", kept),
+    found = CollectiveMeasurements(
+        table, networks, cells.seconds[kept], cells.text("id", kept), cells.text("source", kept),
+        cells.text("system", kept),
+        tuple(word or "unknown" for word in cells.text("licence", kept)),
         cells.nodes[kept].astype(np.int64),
         tuple(zip(cells.text("id", refused), why[refused].tolist(), strict=True)))
+    return found.without(_impossible(found))
+
+
+def tidy_collectives(source: str | Path | pd.DataFrame) -> pd.DataFrame:
+    """Return the public table of several sources (``collectives.parquet``) in the tidy schema.
+
+    Raises
+    ------
+    InputError
+        When the table cannot be read, or has unknown columns.
+    """
+    frame = read_table(source)
+    require_columns(frame, set(COLUMNS) - {"licence", "timing_kind"}, "measured collectives")
+    name = frame["source"].astype(str)
+    # Vidur sums NCCL's kernels in a profiler; nccl-tests and those like it time with events.
+    kind = np.where(name == "vidur_network", "kernel", "event")
+    return normalise(frame.assign(
+        licence=name.map(LICENCES).fillna("unknown"), timing_kind=kind))
+
+
+def learnable(found: CollectiveMeasurements) -> CollectiveMeasurements:
+    """Return what a model may learn from: measurements that timed the collective on its links.
+
+    Left out are large messages far below the rate of the links, with all of a series that is
+    mostly so, and times far above those of larger messages. Such runs happen: they count in scores.
+    """
+    series = _series(found)
+    shares = _link_share(found.table, found.networks, found.measured_s)
+    large = found.table.bytes >= LARGE_BYTES_PER_RANK * found.table.group_size
+    slow = large & (shares < LEAST_LINK_SHARE)
+    slow |= _mostly(slow, large, series, LEAST_LARGE_ROWS)
+    why = np.select([slow, _disturbed(found, series)], [TOO_SLOW, DISTURBED], "").astype(object)
+    return found.without(why)
+
+
+def _impossible(found: CollectiveMeasurements) -> np.ndarray[Any, Any]:
+    """Return why the links exclude each time, empty where they do not; shape (rows,)."""
+    fast = _least_s(found.table, found.networks) > found.measured_s * PEAK_SLACK
+    lost = _mostly(fast, np.ones(len(found), dtype=bool), _series(found), LOST_ROWS)
+    return np.select([fast, lost], [TOO_FAST, LOST_SERIES], "").astype(object)
+
+
+def _series(found: CollectiveMeasurements) -> Ints:
+    """Number the series of sizes: equal for one collective of one group on one system."""
+    table = found.table
+    keys = zip(found.source, found.system, table.kind.tolist(), table.group_size.tolist(),
+               table.domains.tolist(), found.nodes.tolist(), strict=True)
+    codes: dict[tuple[Any, ...], int] = {}
+    return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
+
+
+def _mostly(bad: Flags, judged: Flags, series: Ints, least: int) -> Flags:
+    """Return the rows of series with ``least`` bad rows that are nearly all of the judged ones."""
+    rows = np.bincount(series, weights=judged)
+    count = np.bincount(series, weights=bad)
+    return np.asarray(((count >= least) & (count >= LOST_SHARE * rows))[series], dtype=bool)
+
+
+def _disturbed(found: CollectiveMeasurements, series: Ints) -> Flags:
+    """Return which times are far above that of a larger message of their series."""
+    order = np.lexsort((found.table.bytes, series))
+    seconds, sizes = found.measured_s[order], found.table.bytes[order]
+    disturbed = np.zeros(len(found), dtype=bool)
+    for rows in np.split(np.arange(len(order)), np.flatnonzero(np.diff(series[order])) + 1):
+        if not len(rows):
+            continue
+        least = np.minimum.accumulate(seconds[rows][::-1])[::-1]
+        after = np.searchsorted(sizes[rows], sizes[rows], side="right")
+        larger = np.append(least, np.inf)[after]
+        disturbed[order[rows]] = seconds[rows] > MOST_ABOVE_LARGER * larger
+    return disturbed
+
+
+def _link_share(table: CollectiveTable, networks: NetworkTable, seconds: Floats) -> Floats:
+    """Return the rate of a ring or of direct messages over what the links carry, shape (rows,).
+
+    Between domains the links are a domain's adapters, else those of one GPU.
+    """
+    links = Links(table, networks)
+    one_way = np.isin(table.kind, [CollectiveKind.BROADCAST, CollectiveKind.SEND_RECV])
+    ring = links.bytes * np.select([table.kind == CollectiveKind.ALL_REDUCE, one_way],
+                                   [2 * (1 - 1 / links.ranks), 1.0], 1 - 1 / links.ranks)
+    leaving = np.where(table.kind == CollectiveKind.ALL_TO_ALL,
+                       links.bytes * links.local * (1 - links.local / links.ranks), ring)
+    # One pair of neighbours sends between two domains, through one adapter.
+    outside = np.where(table.kind == CollectiveKind.SEND_RECV,
+                       networks.nic_bytes_per_s[table.network], links.out_rate)
+    least = np.where(links.spread, leaving / outside, ring / links.up_rate)
+    return np.asarray(least / seconds)
 
 
 def _least_s(table: CollectiveTable, networks: NetworkTable) -> Floats:

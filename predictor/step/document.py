@@ -17,21 +17,24 @@ PEAK_DTYPE = {"fp32": Dtype.FP32, "tf32": Dtype.TF32, "fp16": Dtype.FP16, "bf16"
               "fp8": Dtype.FP8, "mxfp8": Dtype.FP8, "nvfp4": Dtype.FP4}
 
 
-def document(prediction: StepPrediction, *, version: str) -> dict[str, Any]:
+def document(
+    prediction: StepPrediction, *, version: str, predictor: str = "analytic"
+) -> dict[str, Any]:
     """Return the document of one prediction: plain numbers, strings, lists and mappings.
 
-    Seconds, bytes and FLOP/s; ``low_s`` and ``high_s`` are null until an interval is calibrated.
+    ``predictor`` is the digest of the learned predictor whose times these are. Seconds, bytes and
+    FLOP/s; ``low_s`` and ``high_s`` are null until an interval is calibrated.
     """
     return {
         "schema_version": SCHEMA_VERSION,
         "predict_time_version": version,
-        "predictor": prediction.predictions.provenance,
+        "predictor": predictor,
         "calibration": None,
         "step_time_s": prediction.step_time_s,
         "low_s": _number(prediction.predictions.low_s[0]),
         "high_s": _number(prediction.predictions.high_s[0]),
         "interval_level": None,
-        "provenance": prediction.predictions.provenance,
+        "provenance": str(prediction.predictions.provenance[0]),
         "breakdown": prediction.breakdown,
         "throughput": throughput(prediction),
         "memory": _memory(prediction),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from predictor.lowering.batch import Batch
 from predictor.lowering.flops import hardware_flops, model_flops
-from predictor.lowering.tables import Floats, Ints
+from predictor.lowering.tables import Floats, GpuTable, Ints
 from predictor.memory import MemoryTable, memory_of
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.job import TrainingJob
@@ -21,20 +21,33 @@ from predictor.step.compose import BREAKDOWN, StepTimes, Timer, time_steps
 from predictor.timing.analytic import AnalyticTimer
 
 Refusal = tuple[int, tuple[Problem, ...]]
+Texts = np.ndarray[Any, np.dtype[np.str_]]
+EXTRAPOLATED = "extrapolated"
+
+
+@runtime_checkable
+class Covering(Protocol):
+    """A timer that knows which GPUs it learned from."""
+
+    def covers(self, gpus: GpuTable) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return whether it learned from each GPU, shape (gpus,)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class StepPredictions:
     """Predictions for many pairs of job and strategy. Arrays have shape (pairs,).
 
-    A refused pair holds NaN in every number and an empty verdict.
+    A refused pair holds NaN in every number, an empty verdict and an empty provenance.
     """
 
     step_time_s: Floats
     low_s: Floats
     """Lower end of the interval; NaN while no interval has been calibrated."""
     high_s: Floats
-    provenance: str
+    provenance: Texts
+    """Name of the model behind the seconds, or ``extrapolated`` where it was learned from other
+    GPUs only."""
     breakdown: dict[str, Floats]
     """Exposed seconds by :data:`predictor.step.compose.BREAKDOWN`; they sum to the step time."""
     peak_bytes: Floats
@@ -46,7 +59,7 @@ class StepPredictions:
     device_bytes: Floats
     """Most bytes in use on a GPU, driver context and communication buffers included."""
     capacity_bytes: Floats
-    verdict: np.ndarray[Any, np.dtype[np.str_]]
+    verdict: Texts
     """``fits``, ``tight`` or ``does-not-fit``."""
     refused: tuple[Refusal, ...]
     """Position of each pair that breaks a rule, with everything wrong with it."""
@@ -108,7 +121,8 @@ def predict_step(
     batch = Batch.from_pairs([job], [strategy])
     times = time_steps(batch, chosen)
     memory = memory_of(batch, times.stages)
-    predictions = _gather(1, np.array([0]), times, memory, chosen, (), (assumed,))
+    predictions = _gather(1, np.array([0]), times, memory, _provenance(batch, chosen), (),
+                          (assumed,))
     return StepPrediction(
         job=job, strategy=strategy, assumed=assumed, predictions=predictions, batch=batch,
         times=times, memory=memory, model_flops=float(model_flops(batch, times.stages)[0]),
@@ -133,11 +147,20 @@ def predict_steps(
     batch = Batch.from_pairs([resolved[i][0] for i in kept], [resolved[i][1] for i in kept])
     times = time_steps(batch, chosen)
     memory = memory_of(batch, times.stages)
-    return _gather(len(resolved), kept, times, memory, chosen, refused, assumed)
+    return _gather(len(resolved), kept, times, memory, _provenance(batch, chosen), refused,
+                   assumed)
+
+
+def _provenance(batch: Batch, timer: Timer) -> Texts:
+    """Return what the seconds of each row rest on, shape (rows,)."""
+    if not isinstance(timer, Covering):
+        return np.full(len(batch), timer.provenance)
+    covered = timer.covers(batch.gpus)[batch.device]
+    return np.where(covered, timer.provenance, EXTRAPOLATED)
 
 
 def _gather(
-    size: int, kept: Ints, times: StepTimes, memory: MemoryTable, timer: Timer,
+    size: int, kept: Ints, times: StepTimes, memory: MemoryTable, provenance: Texts,
     refused: tuple[Refusal, ...], assumed: tuple[dict[str, Any], ...],
 ) -> StepPredictions:
     def spread(values: Floats) -> Floats:
@@ -145,12 +168,12 @@ def _gather(
         column[kept] = values
         return column
 
-    verdict = np.full(size, "", dtype="<U12")
-    verdict[kept] = memory.verdict
+    verdict, named = _blank(size), _blank(size)
+    verdict[kept], named[kept] = memory.verdict, provenance
     nothing = np.full(size, np.nan)
     return StepPredictions(
         step_time_s=spread(times.step_time_s), low_s=nothing, high_s=nothing,
-        provenance=timer.provenance,
+        provenance=named,
         breakdown={name: spread(column) for name, column in times.breakdown.items()},
         peak_bytes=spread(memory.peak_bytes), last_rank_bytes=spread(memory.last_rank_bytes),
         reserved_bytes=spread(memory.reserved_bytes), device_bytes=spread(memory.device_bytes),
@@ -163,5 +186,10 @@ def _nothing(
 ) -> StepPredictions:
     nothing = np.full(size, np.nan)
     return StepPredictions(
-        nothing, nothing, nothing, "analytic", dict.fromkeys(BREAKDOWN, nothing), nothing,
-        nothing, nothing, nothing, nothing, np.full(size, "", dtype="<U12"), refused, assumed)
+        nothing, nothing, nothing, _blank(size), dict.fromkeys(BREAKDOWN, nothing), nothing,
+        nothing, nothing, nothing, nothing, _blank(size), refused, assumed)
+
+
+def _blank(size: int) -> Texts:
+    """Return empty words that the longest verdict and provenance fit into."""
+    return np.full(size, "", dtype="<U12")

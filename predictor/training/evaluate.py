@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,15 @@ from predictor.datasets.tables import read_table
 from predictor.spec.constraints import parse_constraint
 from predictor.spec.errors import InputError
 from predictor.training.metrics import Errors, Ranking, errors, interval_scores, ratios
-from predictor.training.outcome import Outcome, Progress, StepPredictor
-from predictor.training.quantities import DEFAULT_GROUP, QUANTITIES
+from predictor.training.outcome import Outcome, Predictor, Progress, StepPredictor
+from predictor.training.quantities import DEFAULT_GROUP, OPERATIONS, QUANTITIES
 from predictor.training.rank_groups import score_order
 from predictor.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from predictor.timing.learned import LearnedTimer
 
 SCHEMA_VERSION = 1
 
@@ -92,6 +95,7 @@ class EvaluationReport:
 
 def evaluate(
     table: str | Path | pd.DataFrame, *, predict: StepPredictor | None = None,
+    timer: LearnedTimer | None = None,
     where: str | None = None, group_by: str | None = None, quantity: str = "step_time",
     learned_from: Collection[str] = (), predictor: str = "analytic",
     progress: Progress | None = None,
@@ -103,7 +107,9 @@ def evaluate(
     table
         Path of a CSV or parquet file, or a frame, in the schema of ``quantity``.
     predict
-        Called with jobs and strategies; the analytic prediction when not given.
+        Called with jobs and strategies; the prediction with ``timer`` when not given.
+    timer
+        Learned times of kernels and collectives; the analytic ones when not given.
     where
         Constraint that selects rows (:mod:`predictor.spec.constraints`).
     group_by
@@ -111,7 +117,8 @@ def evaluate(
     quantity
         ``step_time``, ``peak_memory``, ``kernel_time`` or ``collective_time``.
     learned_from
-        Ids of the rows that the predictor was trained on.
+        What the predictor was trained on: names of sources, as in the column ``source``, for
+        kernels and collectives; ids of rows otherwise.
     predictor
         What the document calls the predictor.
     progress
@@ -125,11 +132,11 @@ def evaluate(
     if quantity not in QUANTITIES:
         raise InputError.of("known-quantity", f"there is no quantity {quantity!r}",
                             f"choose one of {', '.join(QUANTITIES)}", "quantity")
-    predict = predict or _analytic()
+    answering = Predictor(predict or _steps(timer), timer)
     _import_readers()
     began = time.perf_counter()
     frame, ids = _selected(read_table(table), where)
-    outcome = QUANTITIES[quantity](frame, predict, progress or _silent)
+    outcome = QUANTITIES[quantity](frame, answering, progress or _silent)
     seconds = time.perf_counter() - began
     group = _group_column(frame, group_by, quantity)
     cells = outcome.groups if outcome.groups and group_by is None else frame.get(group)
@@ -139,7 +146,6 @@ def evaluate(
     ranked, apart = score_order(frame, outcome)
     coverage, half_width = interval_scores(
         outcome.measured, outcome.low, outcome.high, outcome.predicted)
-    known = set(learned_from)
     return EvaluationReport(
         quantity=quantity, where=where or "", group_by=group, rows=len(frame),
         predicted=int(len(frame) - refused.sum()),
@@ -151,15 +157,25 @@ def evaluate(
         errors=errors(outcome.measured, outcome.predicted),
         mape_group_mean=float(np.mean(mapes)) if mapes else None,
         interval_coverage=coverage, interval_half_width=half_width, by_group=groups,
-        in_sample_rows=sum(name in known for name in ids),
+        in_sample_rows=_in_sample(frame, ids, quantity, set(learned_from)),
         out_of_memory=_memory_score(outcome), ranking=ranked, ranking_apart=apart,
         predictor=predictor, seconds=seconds, per_row=_per_row(ids, outcome))
 
 
-def _analytic() -> StepPredictor:
+def _steps(timer: LearnedTimer | None) -> StepPredictor:
     from predictor.step.predict import predict_steps
 
-    return predict_steps
+    return partial(predict_steps, timer=timer)
+
+
+def _in_sample(
+    frame: pd.DataFrame, ids: list[str], quantity: str, learned_from: set[str]
+) -> int:
+    """Return how many rows the predictor learned from."""
+    names: Iterable[str] = ids
+    if quantity in OPERATIONS:
+        names = map(text_of, frame["source"]) if "source" in frame.columns else ()
+    return sum(name in learned_from for name in names)
 
 
 def _import_readers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from predictor.lowering.tables import Floats
 from predictor.spec.errors import Problem
 from predictor.spec.job import TrainingJob
 from predictor.spec.strategy import Strategy
+
+if TYPE_CHECKING:
+    from predictor.timing.learned import LearnedTimer
 
 DOES_NOT_FIT = "does-not-fit"
 Progress = Callable[[int, int], None]
@@ -29,7 +32,7 @@ class Predictions(Protocol):
     @property
     def high_s(self) -> Floats: ...  # noqa: D102
     @property
-    def provenance(self) -> str: ...  # noqa: D102
+    def provenance(self) -> Any: ...  # noqa: D102
     @property
     def breakdown(self) -> dict[str, Floats]: ...  # noqa: D102
     @property
@@ -41,6 +44,16 @@ class Predictions(Protocol):
 
 
 StepPredictor = Callable[[Sequence[TrainingJob], Sequence[Strategy]], Predictions]
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """What answers for the rows of a table."""
+
+    steps: StepPredictor
+    """For step times and memory."""
+    timer: LearnedTimer | None = None
+    """For kernels and collectives; the analytic models when None."""
 
 
 @dataclass(slots=True)

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from predictor.datasets.cells import flag_of
+from predictor.lowering.tables import Floats, Ints
 from predictor.spec.errors import InputError, Problem
-from predictor.training.outcome import Outcome, Predictions, Progress, StepPredictor
+from predictor.training.outcome import Outcome, Predictions, Predictor, Progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.datasets.collectives import CollectiveMeasurements
+    from predictor.datasets.kernels import KernelMeasurements
+    from predictor.timing.learned import LearnedTimer
+
 CHUNK = 2048
 """Rows predicted in one pass: enough to vectorise, few enough to show progress."""
-Quantity = Callable[["pd.DataFrame", StepPredictor, Progress], Outcome]
+INTERVAL_LEVEL = 0.9
+"""Share of the operations that their intervals are to hold."""
+Quantity = Callable[["pd.DataFrame", Predictor, Progress], Outcome]
 
 
-def step_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) -> Outcome:
+def step_times(frame: pd.DataFrame, predictor: Predictor, progress: Progress) -> Outcome:
     """Predict the step time of every row of a steps table, in seconds."""
     from predictor.datasets.steps import read_steps
 
@@ -40,7 +48,7 @@ def step_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) 
         outcome.strategies[position] = (job, strategy)
     for start in range(0, len(positions), CHUNK):
         chunk = slice(start, start + CHUNK)
-        found = predict(rows.jobs[chunk], rows.strategies[chunk])
+        found = predictor.steps(rows.jobs[chunk], rows.strategies[chunk])
         _spread(outcome, positions[chunk], found, found.step_time_s)
         for read, resolved in zip(rows.assumed[chunk], found.assumed, strict=True):
             outcome.assumed.update({*read, *resolved})
@@ -50,7 +58,7 @@ def step_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) 
     return outcome
 
 
-def peak_memory(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) -> Outcome:
+def peak_memory(frame: pd.DataFrame, predictor: Predictor, progress: Progress) -> Outcome:
     """Predict the peak memory of every row of a memory table, in bytes of the kind it measured."""
     from predictor.datasets.memory import measured, read_memory
 
@@ -64,7 +72,7 @@ def peak_memory(frame: pd.DataFrame, predict: StepPredictor, progress: Progress)
         with suppress(InputError):
             cells = {str(name): frame[name].iat[row] for name in frame.columns}
             outcome.measured[row] = measured(cells)[1]
-    found: Any = predict(rows.jobs, rows.strategies)
+    found: Any = predictor.steps(rows.jobs, rows.strategies)
     peak = np.where(rows.last_rank, found.last_rank_bytes, found.peak_bytes)
     kinds = np.array(rows.mem_kind)
     predicted = np.select([kinds == "reserved", kinds == "device"],
@@ -78,26 +86,22 @@ def peak_memory(frame: pd.DataFrame, predict: StepPredictor, progress: Progress)
     return outcome
 
 
-def kernel_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) -> Outcome:
+def kernel_times(frame: pd.DataFrame, predictor: Predictor, progress: Progress) -> Outcome:
     """Predict the seconds of every measured kernel."""
     from predictor.datasets.kernels import read_kernels
-    from predictor.timing.device import Regime
-    from predictor.timing.kernels import kernel_times as timed
 
     found = read_kernels(_numbered(frame))
-    seconds = timed(found.table, found.gpus, Regime.ISOLATED)
-    outcome = _operators(frame, "latency_us", found, found.sum_s(seconds))
+    outcome = _operators(frame, "latency_us", found, _timed_kernels(found, predictor.timer))
     progress(len(frame), len(frame))
     return outcome
 
 
-def collective_times(frame: pd.DataFrame, predict: StepPredictor, progress: Progress) -> Outcome:
+def collective_times(frame: pd.DataFrame, predictor: Predictor, progress: Progress) -> Outcome:
     """Predict the seconds of every measured collective."""
     from predictor.datasets.collectives import read_collectives
-    from predictor.timing.collectives import collective_times as timed
 
     found = read_collectives(_numbered(frame))
-    outcome = _operators(frame, "time_us", found, timed(found.table, found.networks))
+    outcome = _operators(frame, "time_us", found, _timed_collectives(found, predictor.timer))
     progress(len(frame), len(frame))
     return outcome
 
@@ -109,6 +113,61 @@ QUANTITIES: dict[str, Quantity] = {
 DEFAULT_GROUP = {"step_time": "family", "peak_memory": "mem_kind", "kernel_time": "source",
                  "collective_time": "source"}
 """Column that scores are grouped by when the user names none and the table has it."""
+OPERATIONS = frozenset({"kernel_time", "collective_time"})
+"""Quantities of single operations, which the learned models are trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Predictions of the measurements of a table. Seconds, NaN where there is no interval."""
+
+    seconds: Floats
+    low: Floats
+    high: Floats
+    provenance: list[str]
+
+    @classmethod
+    def analytic(cls, seconds: Floats) -> Self:
+        """Return times that nothing was learned for."""
+        nothing = np.full(len(seconds), np.nan)
+        return cls(seconds, nothing, nothing, ["analytic"] * len(seconds))
+
+    @classmethod
+    def learned(cls, seconds: Floats, low: Floats, high: Floats, provenance: Ints) -> Self:
+        """Return times with the words for their :class:`predictor.timing.learned.Provenance`."""
+        from predictor.timing.learned import Provenance
+
+        words = {int(one): one.name.lower() for one in Provenance}
+        return cls(seconds, low, high, [words[code] for code in provenance.tolist()])
+
+
+def _timed_kernels(found: KernelMeasurements, timer: LearnedTimer | None) -> _Times:
+    """Time each measurement as the sum of its kernels, and its bounds as the sums of theirs.
+
+    How a row was timed and by which library is known beforehand: it is no outcome.
+    """
+    from predictor.timing.device import Regime
+    from predictor.timing.kernels import kernel_times as timed
+
+    if timer is None:
+        return _Times.analytic(found.sum_s(timed(found.table, found.gpus, Regime.ISOLATED)))
+    from predictor.training.learning_rows import conditions_of
+
+    one = timer.estimate_kernels(found.table, found.gpus, regime=Regime.ISOLATED,
+                                 conditions=conditions_of(found), level=INTERVAL_LEVEL)
+    worst = np.zeros(len(found), dtype=np.int64)
+    np.maximum.at(worst, found.measurement, one.provenance)
+    return _Times.learned(found.sum_s(one.seconds), found.sum_s(one.low_s),
+                          found.sum_s(one.high_s), worst)
+
+
+def _timed_collectives(found: CollectiveMeasurements, timer: LearnedTimer | None) -> _Times:
+    from predictor.timing.collectives import collective_times as timed
+
+    if timer is None:
+        return _Times.analytic(timed(found.table, found.networks))
+    one = timer.estimate_collectives(found.table, found.networks, level=INTERVAL_LEVEL)
+    return _Times.learned(one.seconds, one.low_s, one.high_s, one.provenance)
 
 
 def _spread(outcome: Outcome, positions: Any, found: Predictions, predicted: Any) -> None:
@@ -117,25 +176,28 @@ def _spread(outcome: Outcome, positions: Any, found: Predictions, predicted: Any
     for name, column in found.breakdown.items():
         target = outcome.breakdown.setdefault(name, np.full(len(outcome.why), np.nan))
         target[positions] = column
-    for position, verdict in zip(positions, found.verdict, strict=True):
+    for position, verdict, source in zip(positions, found.verdict, found.provenance, strict=True):
         outcome.verdict[position] = str(verdict)
-        outcome.provenance[position] = found.provenance
+        outcome.provenance[position] = str(source)
     for index, problems in found.refused:
         position = int(positions[index])
         outcome.refuse(position, problems)
-        outcome.provenance[position] = ""
 
 
-def _operators(frame: pd.DataFrame, column: str, found: Any, predicted: Any) -> Outcome:
+def _operators(
+    frame: pd.DataFrame, column: str, found: KernelMeasurements | CollectiveMeasurements,
+    times: _Times,
+) -> Outcome:
     """Line up what was read with the table's rows; ``column`` holds measured microseconds."""
     outcome = Outcome.empty(len(frame))
     if column in frame.columns:
         outcome.measured = _numbers(frame[column]) * 1e-6
     positions = np.array([int(name) for name in found.ids], dtype=np.int64)
     outcome.measured[positions] = found.measured_s
-    outcome.predicted[positions] = predicted
-    for position in positions:
-        outcome.provenance[position] = "analytic"
+    outcome.predicted[positions] = times.seconds
+    outcome.low[positions], outcome.high[positions] = times.low, times.high
+    for position, source in zip(positions.tolist(), times.provenance, strict=True):
+        outcome.provenance[position] = source
     for name, why in found.refused:
         outcome.refuse(int(name), [Problem(_slug(why), why, "")])
     return outcome

@@ -44,7 +44,8 @@ def test_json_is_one_document_and_output_holds_it(predict_time, table, tmp_path)
 
 def test_per_row_file(predict_time, table, tmp_path):
     file = tmp_path / "rows.csv"
-    predict_time("evaluate", table, "--per-row", file, "--where", "tp <= 2 or tp == 3")
+    predict_time("evaluate", table, "--analytic", "--per-row", file,
+                 "--where", "tp <= 2 or tp == 3")
     rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
     assert [row["id"] for row in rows] == ["a", "b", "d"]
     assert list(rows[0])[:8] == ["id", "measured", "predicted", "low", "high", "provenance",
@@ -70,7 +71,9 @@ def test_fail_on_oom(predict_time, table):
 @pytest.mark.parametrize(("arguments", "words"), [
     (["--where", "tier ="], "character 6"), (["--group-by", "nope"], "nope"),
     (["--cv", "family"], "no learned predictor to refit"),
-    (["--predictor", "models:/x"], "no learned predictor"),
+    (["--cv", "gpu", "--quantity", "kernel_time"], "predict-time train"),
+    (["--predictor", "models:/x"], "is no address of a model"),
+    (["--predictor", "none-such"], "no learned predictor 'none-such'"),
     (["--quantity", "mood"], "mood"), (["--quantity", "kernel_time"], "columns"),
 ])
 def test_wrong_options_are_one_clear_line(predict_time, table, arguments, words):

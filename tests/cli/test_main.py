@@ -24,7 +24,8 @@ def verb(monkeypatch):
     return replace
 
 
-def test_version(predict_time):
+def test_version_without_a_predictor(predict_time, monkeypatch, tmp_path):
+    monkeypatch.setattr("predictor.catalog.data.model_folder", lambda: tmp_path / "none")
     result = predict_time("--version")
     assert (result.code, result.out) == (0, f"predict-time {__version__}\n")
 

@@ -11,7 +11,7 @@ from predictor.cli.step_text import report
 GIB = 2**30
 DOCUMENT = {
     "step_time_s": 2.0, "low_s": None, "high_s": None, "interval_level": None,
-    "provenance": "analytic",
+    "provenance": "analytic", "predictor": "analytic",
     "breakdown": {"compute_s": 1.5, "tp_s": 0.3, "cp_s": 0.0, "bubble_s": 0.2},
     "throughput": {
         "tokens_per_s": 262144.0, "tokens_per_s_per_gpu": 16384.0, "samples_per_s": 32.0,
@@ -38,6 +38,11 @@ def _with(**changes) -> dict:
 def test_head_names_the_job_and_its_degrees():
     assert report(DOCUMENT).startswith(
         "tiny on 16 x H100 (box), tp 2 pp 2 dp 4\nstep time  2 s, analytic\n")
+
+
+def test_head_names_a_learned_predictor_by_the_start_of_its_digest():
+    text = report(_with(provenance="extrapolated", predictor="0123456789abcdef" * 4))
+    assert "\nstep time  2 s, extrapolated\npredictor  0123456789ab\n" in text
 
 
 def test_breakdown_shows_shares_and_leaves_out_nothing_but_zero():

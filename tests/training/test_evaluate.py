@@ -29,7 +29,8 @@ def returning(times, verdicts=None):
         assert rows == len(strategies)
         seconds = np.array(times[:rows], dtype=float)
         return SimpleNamespace(
-            step_time_s=seconds, low_s=seconds * 0.9, high_s=seconds * 1.1, provenance="learned",
+            step_time_s=seconds, low_s=seconds * 0.9, high_s=seconds * 1.1,
+            provenance=["learned"] * rows,
             breakdown={"compute_s": seconds}, verdict=(verdicts or ["fits"] * rows)[:rows],
             refused=(), assumed=({"schedule": {}},) * rows)
     return predict
@@ -129,6 +130,17 @@ def test_repeats_of_a_strategy_are_one(readable):
 
 def test_rows_that_were_learned_from_are_counted(steps):
     assert evaluate(steps, learned_from={"a", "c", "zz"}).in_sample_rows == 2
+
+
+def test_operations_were_learned_by_source():
+    rows = pd.DataFrame([{"gpu": "a100-sxm-80gb", "dtype": "bf16", "op": "gemm", "pass": "fwd",
+                          "m": 4096, "n": 4096, "k": 4096, "latency_us": 700.0, "source": source}
+                         for source in ("ours", "theirs", "ours", None)])
+    for names, count in (({"ours"}, 2), ({"0", "1"}, 0)):
+        found = evaluate(rows, quantity="kernel_time", learned_from=names)
+        assert (found.in_sample_rows, found.predicted) == (count, 4)
+    assert evaluate(rows.drop(columns="source"), quantity="kernel_time",
+                    learned_from={"", "ours"}).in_sample_rows == 0
 
 
 def test_per_row_columns_and_breakdown_that_sums_up(steps):

@@ -1,0 +1,98 @@
+"""Reads our own profiling campaigns: the tidy table itself, with a record of the environment.
+
+Layout: ``<name>.parquet`` in the columns of :mod:`predictor.datasets.kernel_schema` and, beside
+it, ``<name>.json`` with the versions that the timings hold for.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predictor.catalog import load_gpu
+from predictor.datasets.kernel_schema import COLUMNS, stack, validate
+from predictor.datasets.sources.frames import open_table
+from predictor.spec.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENVIRONMENT = ("gpu", "driver", "cuda", "torch")
+"""Keys of the record: a name of the catalogue and three versions, all of them text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a campaign ran on."""
+
+    gpu: str
+    """Name in the catalogue."""
+    driver: str
+    cuda: str
+    torch: str
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Return a campaign's rows, or those of all campaigns in a folder.
+
+    Raises
+    ------
+    InputError
+        When a table is absent or not tidy (columns missing, unknown or out of order, values out
+        of range), or its environment record is absent, incomplete, of another GPU, or holds what
+        the schema does not name.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise InputError.of("campaign-files", f"there is no campaign (*.parquet) in {path}",
+                            "give the folder or the file that a campaign wrote")
+    return stack(map(_file, files))
+
+
+def read_environment(path: Path) -> Environment:
+    """Return the environment record of the campaign at ``path`` (its ``.parquet`` file).
+
+    Raises
+    ------
+    InputError
+        Listing every absent, unknown or blank key.
+    """
+    record = Path(path).with_suffix(".json")
+    given = _object(record)
+    problems = [
+        Problem("environment-keys", f"{record.name} lacks {name}", "add it as text", where=name)
+        for name in ENVIRONMENT if not isinstance(given.get(name), str) or not given[name].strip()]
+    problems += [
+        Problem("environment-keys", f"{record.name} has an unknown key {name}",
+                f"keep {', '.join(ENVIRONMENT)}", where=name)
+        for name in sorted(set(given) - set(ENVIRONMENT))]
+    if problems:
+        raise InputError(problems)
+    return Environment(**given | {"gpu": load_gpu(given["gpu"]).name})
+
+
+def _object(record: Path) -> dict[str, Any]:
+    try:
+        given = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise InputError.of("environment-record", f"cannot read {record.name}: {reason}",
+                            "put the campaign's environment record beside its table") from None
+    if not isinstance(given, dict):
+        raise InputError.of("environment-record", f"{record.name} is no JSON object",
+                            f"give an object with {', '.join(ENVIRONMENT)}")
+    return given
+
+
+def _file(path: Path) -> pd.DataFrame:
+    environment = read_environment(path)
+    frame = validate(open_table(path, COLUMNS, "a campaign", COLUMNS))
+    others = sorted(set(frame["gpu"]) - {environment.gpu})
+    if others:
+        raise InputError.of(
+            "campaign-gpu", f"{path.name} has rows of {', '.join(others)}, but was measured on "
+            f"{environment.gpu}", "keep one campaign for each GPU", where="gpu")
+    return frame
