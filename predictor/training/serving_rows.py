@@ -38,7 +38,9 @@ def predict_rows(bundle: Bundle, frame: pd.DataFrame) -> pd.DataFrame:
 
     asked = frame.reset_index(drop=True)
     for name, value in DEFAULTS.items():
-        if name not in asked:
+        if name in asked:
+            asked[name] = asked[name].replace("", None).fillna(value)
+        else:
             asked.insert(0, name, value)
     found = measurements(asked)
     if found.refused:

@@ -18,7 +18,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
 EXPERIMENT = "predict-time"
 MODEL = "bundle"
 BUNDLE_PATH = "artifacts/bundle"
@@ -57,6 +58,7 @@ EXAMPLE = {
     "heads": [None, 32.0], "kv_heads": [None, 8.0], "head_dim": [None, 128.0],
     "head_dim_v": [None, 128.0], "window": [None, 1024.0], "causal": [None, "1"],
     "experts": [None, 8.0], "topk": [None, 2.0], "tp": [None, 1.0],
+    "timing_kind": ["graph", None], "software": [None, "cudnn"],
 }
 
 Report = Callable[[str], None]
@@ -79,7 +81,7 @@ def cache_folder() -> Path:
 def store_uri(tracking_uri: str | None = None) -> str:
     """Return the address of the store: the one given, MLFLOW_TRACKING_URI, or the user's own."""
     own = cache_folder().resolve() / "mlflow" / "mlflow.db"
-    return tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{own}"
+    return tracking_uri or os.environ.get(URI_VARIABLE) or f"sqlite:///{own}"
 
 
 def log_run(
@@ -178,7 +180,8 @@ def connection(tracking_uri: str | None = None) -> Iterator[MlflowClient]:
     uri = store_uri(tracking_uri)
     client_of = _load()
     failures = _failures()
-    with _defaults(PATIENCE):
+    # The registry finds a logged model through the address that the environment names.
+    with _defaults(PATIENCE), _environment({URI_VARIABLE: uri}):
         try:
             _make_folder(uri)
             yield client_of(tracking_uri=uri, registry_uri=uri)
@@ -221,15 +224,24 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def _defaults(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that are not set, for a while."""
-    absent = [name for name in settings if name not in os.environ]
-    os.environ.update({name: settings[name] for name in absent})
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
     try:
         yield
     finally:
-        for name in absent:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _defaults(settings: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Set environment variables that are not set, for a while."""
+    return _environment({name: value for name, value in settings.items()
+                         if name not in os.environ})
 
 
 def _unusable(uri: str, error: Exception) -> InputError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from runs import (
     DIGEST, MLFLOW_MARKS, copy_store, free_port, make_run, make_template, serving,
@@ -54,6 +56,18 @@ def refused(call, *arguments, **named):
     with pytest.raises(InputError) as error:
         call(*arguments, **named)
     return error.value.problems
+
+
+def test_a_version_is_registered_in_the_store_of_the_users_cache(
+        template, tmp_path, monkeypatch):
+    monkeypatch.setenv("PREDICT_TIME_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    copy_store(template, tmp_path / "cache" / "mlflow")
+    record = make_run(tmp_path / "runs", "run-1", mape={"all": 5.0})
+    log_run(record)
+    assert register(record, KERNELS) == 1
+    assert "MLFLOW_TRACKING_URI" not in os.environ
 
 
 def test_versions_are_counted_and_listed_newest_first(version):

@@ -41,3 +41,9 @@ def test_a_row_that_cannot_be_read_is_refused_with_its_number(bundle) -> None:
 def test_what_was_not_measured_says_so(bundle) -> None:
     found = predict_rows(bundle, asked(gpu=["h200-sxm"], m=[np.float64(4096)]))
     assert found["provenance"].tolist() == ["extrapolated"]
+
+
+def test_a_blank_means_what_is_usual(bundle) -> None:
+    blank = predict_rows(bundle, asked(timing_kind=[None], batch=[None]))
+    usual = predict_rows(bundle, asked(timing_kind=["graph"], batch=[1.0]))
+    assert blank["seconds"].tolist() == usual["seconds"].tolist()
