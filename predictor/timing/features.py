@@ -212,9 +212,8 @@ def _attention(table: KernelTable, gpus: GpuTable, analytic_s: Floats) -> dict[s
 def _memory(table: KernelTable, gpus: GpuTable, analytic_s: Floats) -> dict[str, Floats]:
     device = table.device
     launches = np.maximum(table.launches, 1.0)
-    # Elementwise kernels see no rows: lowering counts their elements, a source their shape.
-    shaped = np.isin(table.kind, [KernelKind.NORM, KernelKind.SOFTMAX, KernelKind.EMBEDDING,
-                                  KernelKind.CROSS_ENTROPY])
+    # Lowering counts the elements of elementwise kernels, sources give their rows and widths.
+    shaped = table.n > 1
     elements = table.m * table.n
     return {
         "bytes": _log(table.bytes), "flops": _log(table.flops),

@@ -25,9 +25,11 @@ PARAMS: dict[str, dict[str, Any]] = {
     "collectives": {"n_estimators": 120, "max_leaves": 256, "learning_rate": 0.1},
 }
 """Settings by model: the best of a small grid within the size that the default bundle may have."""
-UNNAMED_SHARE = 0.3
-"""Share of the rows whose library is hidden while learning, so that a blank one means what is
-usual among the libraries rather than whatever tree branch blanks fall into."""
+HIDDEN_SHARE = 0.3
+"""Share of the rows whose library, or shape beyond its size, is hidden while learning: a blank then
+means what is usual rather than whatever tree branch blanks fall into."""
+HIDDEN = (("software",), ("width", "rows", "rows_per_sm"))
+"""Features that go blank together in predictions."""
 FOLDS = {"shape": 4, "gpu": 6, "source": 16}
 """Folds by what is held out; fewer keys than folds are held out one by one."""
 MOST_FOLD_ROWS = 60_000
@@ -73,12 +75,14 @@ def regressor_for(rows: LearningRows, **settings: Any) -> ResidualRegressor:
 
 
 def fit(rows: LearningRows, seed: int = 0, **settings: Any) -> ResidualRegressor:
-    """Return a learner fitted to ``rows``, libraries hidden from some of them."""
-    x = rows.x
-    if "software" in rows.features:
-        x = x.copy()
-        hidden = np.random.default_rng(seed).random(len(rows)) < UNNAMED_SHARE
-        x[hidden, rows.features.index("software")] = np.nan
+    """Return a learner fitted to ``rows``, libraries and shapes hidden in some of them."""
+    x = rows.x.copy()
+    drawn = np.random.default_rng(seed)
+    for together in HIDDEN:
+        if set(together) <= set(rows.features):
+            hidden = drawn.random(len(rows)) < HIDDEN_SHARE
+            for name in together:
+                x[hidden, rows.features.index(name)] = np.nan
     return regressor_for(rows, random_state=seed, **settings).fit(x, rows.log_ratio, rows.weight)
 
 

@@ -27,9 +27,9 @@ def test_attention_counts_the_keys_that_are_seen() -> None:
     assert column("attention", "keys_seen", rows)[0] == pytest.approx(11.0)
 
 
-def test_elementwise_kernels_have_no_rows() -> None:
-    rows = table(kind=KernelKind.ELEMENTWISE, m=1e6, n=1, bytes=4e6)
-    assert np.isnan(column("memory_bound", "rows", rows)).all()
+def test_elements_without_a_shape_have_no_rows() -> None:
+    rows = table(kind=KernelKind.ELEMENTWISE, m=[1e6, 1024], n=[1, 1024], bytes=4e6)
+    assert np.isnan(column("memory_bound", "rows", rows)).tolist() == [True, False]
 
 
 def test_a_recomputed_kernel_looks_like_a_forward_one() -> None:
