@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from predictor.datasets.kernel_schema import TIMING_KINDS
-from predictor.spec.errors import InputError, Problem
+from predictor.datasets.tidy import checked, numbers, stacked
+from predictor.spec.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +37,6 @@ BUS_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all
 doc/PERFORMANCE.md)."""
 _REQUIRED = ("source", "licence", "gpu")
 _POSITIVE = ("world_size", "nodes", "bytes", "time_us")
-_SHOWN = 3
-"""Offending values quoted in a message."""
 
 
 def normalise(frame: pd.DataFrame) -> pd.DataFrame:
@@ -56,7 +55,7 @@ def normalise(frame: pd.DataFrame) -> pd.DataFrame:
     if unknown:
         raise InputError.of("collective-columns", f"unknown columns {', '.join(unknown)}",
                             f"give only the columns {', '.join(COLUMNS)}")
-    columns = {name: _texts(frame, name) if name in TEXTS else _numbers(frame, name)
+    columns = {name: _texts(frame, name) if name in TEXTS else numbers(frame, name)
                for name in COLUMNS}
     return pd.DataFrame(columns, index=range(len(frame)))
 
@@ -73,8 +72,7 @@ def stack(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return tidy tables as one, in order; an empty tidy table when there are none."""
     import pandas as pd
 
-    kept = [frame for frame in frames if len(frame)]
-    return pd.concat(kept, ignore_index=True) if kept else normalise(pd.DataFrame())
+    return stacked(frames, lambda: normalise(pd.DataFrame()))
 
 
 def validate(frame: pd.DataFrame) -> pd.DataFrame:
@@ -87,13 +85,8 @@ def validate(frame: pd.DataFrame) -> pd.DataFrame:
     InputError
         Listing every column and check that fails, with the first values that do.
     """
-    import pandera.errors
-
-    try:
-        checked: pd.DataFrame = _model().validate(frame, lazy=True)
-        return checked
-    except pandera.errors.SchemaErrors as error:
-        raise InputError(_problems(error.failure_cases)) from None
+    return checked(frame, "collective-schema", {name: _rule(name) for name in COLUMNS},
+                   [name for name in COLUMNS if name not in NUMBERS])
 
 
 def _texts(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -103,27 +96,6 @@ def _texts(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
         return pd.Series([""] * len(frame), index=range(len(frame)), dtype="str")
     column = frame[name].astype(object)
     return column.where(column.notna(), "").map(str).astype("str").reset_index(drop=True)
-
-
-def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    import numpy as np
-    import pandas as pd
-
-    if name not in frame:
-        return pd.Series(np.full(len(frame), np.nan))
-    found = pd.to_numeric(frame[name], errors="coerce").astype("float64")
-    return pd.Series(found.to_numpy(), index=range(len(frame)))
-
-
-def _model() -> Any:
-    """Return the table as a pandera model; pandera is imported here and nowhere else."""
-    import pandera.pandas as pa
-
-    fields: dict[str, Any] = {name: pa.Field(**_rule(name)) for name in COLUMNS}
-    config = type("Config", (), {"strict": True, "ordered": True, "coerce": False})
-    types: dict[str, type] = {name: float if name in NUMBERS else str for name in COLUMNS}
-    return type("CollectiveRows", (pa.DataFrameModel,),
-                {"__annotations__": types, "Config": config, "__module__": __name__} | fields)
 
 
 def _rule(name: str) -> dict[str, Any]:
@@ -138,19 +110,3 @@ def _rule(name: str) -> dict[str, Any]:
     if name in words:
         return {"isin": list(words[name])}
     return {"str_length": {"min_value": 1}} if name in _REQUIRED else {}
-
-
-def _problems(failures: pd.DataFrame) -> list[Problem]:
-    """Return one problem per column and check, quoting a few of the values."""
-    found = []
-    failures = failures.assign(column=failures["column"].fillna("").astype(str))
-    for (column, check), group in failures.groupby(["column", "check"], sort=True):
-        values = sorted({str(value) for value in group["failure_case"]})
-        more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-        rows = [int(row) for row in group["index"].dropna().head(_SHOWN)]
-        where = f" (rows {', '.join(map(str, rows))}, ...)" if rows else ""
-        found.append(Problem(
-            rule="collective-schema", where=str(column),
-            message=f"{check} fails for {', '.join(values[:_SHOWN])}{more}{where}",
-            remedy="correct the reader of this source, or take the rows out"))
-    return found

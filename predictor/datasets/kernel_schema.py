@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from predictor.spec.errors import InputError, Problem
+from predictor.datasets.tidy import checked, numbers, stacked
+from predictor.spec.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +41,6 @@ DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "nvfp4")
 _REQUIRED = ("source", "licence", "file", "gpu")
 _WORDS = {"timing_kind": TIMING_KINDS, "op": OPERATIONS, "pass": PASSES, "dtype": DTYPES,
           "causal": ("", "0", "1")}
-_SHOWN = 3
-"""Offending values quoted in a message."""
 
 
 def normalise(frame: pd.DataFrame) -> pd.DataFrame:
@@ -60,7 +59,7 @@ def normalise(frame: pd.DataFrame) -> pd.DataFrame:
     if unknown:
         raise InputError.of("kernel-columns", f"unknown columns {', '.join(unknown)}",
                             f"give only the columns {', '.join(COLUMNS)}")
-    columns = {name: _texts(frame, name) if name in TEXTS else _numbers(frame, name)
+    columns = {name: _texts(frame, name) if name in TEXTS else numbers(frame, name)
                for name in COLUMNS}
     return pd.DataFrame(columns, index=range(len(frame)))
 
@@ -74,10 +73,7 @@ def empty() -> pd.DataFrame:
 
 def stack(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return tidy tables as one, in order; an empty tidy table when there are none."""
-    import pandas as pd
-
-    kept = [frame for frame in frames if len(frame)]
-    return pd.concat(kept, ignore_index=True) if kept else empty()
+    return stacked(frames, empty)
 
 
 def validate(frame: pd.DataFrame) -> pd.DataFrame:
@@ -90,13 +86,7 @@ def validate(frame: pd.DataFrame) -> pd.DataFrame:
     InputError
         Listing every column and check that fails, with the first values that do.
     """
-    import pandera.errors
-
-    try:
-        checked: pd.DataFrame = _model().validate(frame, lazy=True)
-        return checked
-    except pandera.errors.SchemaErrors as error:
-        raise InputError(_problems(error.failure_cases)) from None
+    return checked(frame, "kernel-schema", {name: _rule(name) for name in COLUMNS}, TEXTS)
 
 
 def _texts(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -107,50 +97,12 @@ def _texts(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     return frame[name].astype("str").fillna("").reset_index(drop=True)
 
 
-def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    import numpy as np
-    import pandas as pd
-
-    if name not in frame:
-        return pd.Series(np.full(len(frame), np.nan))
-    found = pd.to_numeric(frame[name], errors="coerce").astype("float64")
-    return pd.Series(found.to_numpy(), index=range(len(frame)))
-
-
-def _model() -> Any:
-    """Return the table as a pandera model; pandera is imported here and nowhere else."""
-    import pandera.pandas as pa
-
-    fields: dict[str, Any] = {}
-    for name in COLUMNS:
-        if name in TEXTS:
-            fields[name] = pa.Field(**_text_rule(name))
-        else:
-            least: dict[str, Any] = {"gt": 0} if name == "latency_s" else {"ge": 0}
-            fields[name] = pa.Field(nullable=name != "latency_s", lt=float("inf"), **least)
-    config = type("Config", (), {"strict": True, "ordered": True, "coerce": False})
-    types: dict[str, type] = {name: str if name in TEXTS else float for name in COLUMNS}
-    return type("KernelRows", (pa.DataFrameModel,),
-                {"__annotations__": types, "Config": config, "__module__": __name__} | fields)
-
-
-def _text_rule(name: str) -> dict[str, Any]:
+def _rule(name: str) -> dict[str, Any]:
+    """Return what the cells of a column must obey, as arguments of a pandera field."""
+    if name == "latency_s":
+        return {"gt": 0, "lt": float("inf")}
+    if name in NUMBERS:
+        return {"ge": 0, "lt": float("inf"), "nullable": True}
     if name in _WORDS:
         return {"isin": list(_WORDS[name])}
     return {"str_length": {"min_value": 1}} if name in _REQUIRED else {}
-
-
-def _problems(failures: pd.DataFrame) -> list[Problem]:
-    """Return one problem per column and check, quoting a few of the values."""
-    found = []
-    failures = failures.assign(column=failures["column"].fillna("").astype(str))
-    for (column, check), group in failures.groupby(["column", "check"], sort=True):
-        values = sorted({str(value) for value in group["failure_case"]})
-        more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-        rows = [int(row) for row in group["index"].dropna().head(_SHOWN)]
-        where = f" (rows {', '.join(map(str, rows))}, ...)" if rows else ""
-        found.append(Problem(
-            rule="kernel-schema", where=str(column),
-            message=f"{check} fails for {', '.join(values[:_SHOWN])}{more}{where}",
-            remedy="correct the reader of this source, or take the rows out"))
-    return found
