@@ -1,0 +1,1 @@
+"""The harness that measures kernels, collectives, layers and whole steps."""
