@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,6 +41,7 @@ class BoostedTrees:
         self._features = features
         self._compressed = booster
         self._size = booster_bytes
+        self._loading = Lock()
 
     def predict(self, x: NDArray[np.float32]) -> Floats:
         """Return the sum of trees of every row of ``x`` (rows, features), shape (rows,).
@@ -51,10 +52,14 @@ class BoostedTrees:
             When the booster cannot be decompressed or loaded, or it says something else than the
             forest.
         """
-        if len(x) <= ROWS_BY_FOREST or self._booster is None:
+        if len(x) <= ROWS_BY_FOREST:
+            return self.forest.predict(x)
+        with self._loading:  # one of several threads; the others wait for it
+            booster = self._booster
+        if booster is None:
             return self.forest.predict(x)
         few = slice(ROWS_COMPARED)
-        answer = _predict(self._booster, x)
+        answer = _predict(booster, x)
         apart = np.abs(self.forest.predict(x[few]) - answer[few]).max()
         if not apart <= LARGEST_DIFFERENCE:
             raise _unlike(f"the booster and the flat trees differ by {apart:.2g}")
@@ -78,7 +83,7 @@ class BoostedTrees:
         if booster.num_features() != self._features:
             raise _unlike(f"the booster has {booster.num_features()} features, not "
                           f"{self._features}")
-        booster.set_param({"nthread": os.cpu_count() or 1})
+        booster.set_param({"nthread": 1})  # callers run parts of a table beside each other
         return booster
 
 
