@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Two test processes share the cores: threads that spin beside each other starve both.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The machines that run the tests are shared: how long an example takes says nothing.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")

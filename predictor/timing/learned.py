@@ -7,7 +7,6 @@ for, so that clocks and power stay the analytic model's business.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -153,7 +152,7 @@ class LearnedTimer:
                                   level)
 
         found = _analytic(np.empty(len(table)))
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor() as pool:
             answers = map(estimated, parts) if len(parts) <= len(MODELS) \
                 else pool.map(estimated, parts)
             for (_, rows), answer in zip(parts, answers, strict=True):
