@@ -167,7 +167,7 @@ def _flags(verb: str) -> set[str]:
 
 
 def test_verbs_are_frozen():
-    assert list(VERBS) == ["step", "evaluate", "train", "models", "catalog"]
+    assert list(VERBS) == ["step", "evaluate", "train", "profile", "models", "catalog"]
 
 
 def test_step_flags_are_frozen():

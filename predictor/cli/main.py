@@ -20,6 +20,7 @@ VERBS = {
     "step": "Predict the step time and the memory of one training job.",
     "evaluate": "Score predictions against a table of measurements.",
     "train": "Train the learned predictor from measured kernels and collectives.",
+    "profile": "Measure a campaign of kernels, layers, collectives and training steps.",
     "models": "List the learned predictor's versions, promote one, or go back.",
     "catalog": "List the models, clusters and GPUs that are known by name.",
 }

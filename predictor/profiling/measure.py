@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -27,6 +28,16 @@ class Place:
     """Half-width of the median's 95 % interval, as a share, at which a timing is good enough."""
     most_s: float = 2.0
     """Longest time spent on repeating one call."""
+    system: str = ""
+    """What the machine is called in the tables of collectives."""
+    intra_link: str = ""
+    inter_link: str = ""
+    nic_gbps_per_gpu: float = math.nan
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the ranks fill."""
+        return -(-self.ranks // self.ranks_per_node)
 
 
 Measure = Callable[[Point, Place], Sequence[Row]]

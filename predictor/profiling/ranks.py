@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from predictor.profiling.measure import Place
 
 
-def mean_of(place: Place) -> Callable[[float], float] | None:
-    """Return what turns a rank's value into the mean over all ranks; None for a rank alone."""
-    return _reduced(place, "AVG") if place.ranks > 1 else None
+def mean_of(place: Place, group: Any = None) -> Callable[[float], float] | None:
+    """Return what turns a rank's value into the mean over the ranks; None for a rank alone.
 
-
-def largest_of(place: Place) -> Callable[[float], float] | None:
-    """Return what turns a rank's value into the largest of all ranks; None for a rank alone."""
-    return _reduced(place, "MAX") if place.ranks > 1 else None
-
-
-def _reduced(place: Place, how: str) -> Callable[[float], float]:
+    ``group`` is a process group of torch; all ranks by default.
+    """
+    if place.ranks == 1:
+        return None
     import torch
     import torch.distributed as dist
 
-    # gloo has no mean.
-    operation = dist.ReduceOp.MAX if how == "MAX" else dist.ReduceOp.SUM
-    share = 1.0 / place.ranks if how == "AVG" else 1.0
+    share = 1.0 / dist.get_world_size(group)
 
     def agree(value: float) -> float:
         cell = torch.tensor([value], dtype=torch.float64, device=place.device)
-        dist.all_reduce(cell, op=operation)
-        return float(cell.item()) * share
+        dist.all_reduce(cell, op=dist.ReduceOp.SUM, group=group)  # gloo has no mean
+        return float(cell.item()) * float(share)
 
     return agree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +36,7 @@ class Timing:
     n_samples: int
     timing_kind: str
     """host on a CPU, event for eager calls on a GPU, graph for replays."""
-    sensors: Sensors = Sensors()
+    sensors: Sensors = field(default_factory=Sensors)
 
     def cells(self) -> dict[str, float]:
         """Return the columns of statistics that stand beside every timed row."""

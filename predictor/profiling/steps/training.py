@@ -1,0 +1,162 @@
+"""Builds a model under a strategy and the call that trains it by one step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from predictor.profiling.measure import Place
+from predictor.profiling.models import Transformer, loss_of
+from predictor.profiling.operators.registry import torch_dtype
+from predictor.profiling.steps.parallel import replicate, split_tensors
+from predictor.profiling.steps.plan import StepPlan
+
+Step = Callable[[], float]
+LEARNING_RATE = 1e-4
+AXES = ("pp", "dp", "tp")
+"""Of the mesh of ranks; tensor-parallel ranks are neighbours."""
+
+
+def trainer(plan: StepPlan, place: Place) -> Step:
+    """Return a call that trains by one step and returns the mean loss over the global batch.
+
+    Every rank calls this at the same time. The model has the same weights and the same tokens
+    under every strategy.
+    """
+    mesh = _mesh(plan, place)
+    stages = [_stage(plan, place, mesh, index) for index in _own_stages(plan, mesh)]
+    optimizer = torch.optim.AdamW([one for stage in stages for one in stage.parameters()],
+                                  lr=LEARNING_RATE, fused=True)
+    tokens = _tokens(plan, place, mesh)
+    run = _pipelined(plan, place, mesh, stages) if plan.pp > 1 else _accumulated(plan, stages[0])
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        with _precision(plan, place), _vocabulary_parallel(plan):
+            loss = run(tokens)
+        optimizer.step()
+        return loss
+
+    def first_of_many() -> float:
+        return _mean(step(), plan, place)
+
+    return first_of_many if place.ranks > 1 else step
+
+
+def _mesh(plan: StepPlan, place: Place) -> Any:
+    if place.ranks == 1:
+        return None
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(place.device, (plan.pp, plan.dp, plan.tp), mesh_dim_names=AXES)
+
+
+def _own_stages(plan: StepPlan, mesh: Any) -> Sequence[int]:
+    """Return the stages of this rank: every pp-th (arXiv 2104.04473, section 2.2)."""
+    first = mesh.get_local_rank("pp") if plan.pp > 1 else 0
+    return range(first, plan.stages, plan.pp)
+
+
+def _stage(plan: StepPlan, place: Place, mesh: Any, index: int) -> nn.Module:
+    per_stage = plan.sizes.num_layers // plan.stages
+    stage: nn.Module = Transformer(plan.sizes, index * per_stage, (index + 1) * per_stage)
+    stage = stage.to(place.device)  # weights stay in fp32 whatever the products compute in
+    if plan.tp > 1:
+        split_tensors(stage, mesh["tp"])
+    return replicate(stage, plan, mesh["dp"]) if plan.dp > 1 else stage
+
+
+def _precision(plan: StepPlan, place: Place) -> Any:
+    """FSDP2 casts by itself; anything else computes in lower precision under autocast."""
+    if plan.sizes.dtype == "fp32" or plan.zero_stage == 3:
+        return contextlib.nullcontext()
+    return torch.autocast(place.device, torch_dtype(plan.sizes.dtype))
+
+
+def _vocabulary_parallel(plan: StepPlan) -> Any:
+    if plan.tp == 1:
+        return contextlib.nullcontext()
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    return loss_parallel()
+
+
+def _tokens(plan: StepPlan, place: Place, mesh: Any) -> Tensor:
+    """Return this replica's share of the global batch, (samples, seq)."""
+    source = torch.Generator().manual_seed(0)
+    whole = torch.randint(plan.sizes.vocab_size, (plan.global_batch_size, plan.sizes.seq_len),
+                          generator=source)
+    replica = mesh.get_local_rank("dp") if plan.dp > 1 else 0
+    return whole.chunk(plan.dp)[replica].to(place.device)
+
+
+def _accumulated(plan: StepPlan, model: nn.Module) -> Callable[[Tensor], float]:
+    """Return forward and backward of all micro-batches, one after the other.
+
+    DDP reduces once, after the last; FSDP2 after each, as torchtitan leaves it.
+    """
+
+    def run(tokens: Tensor) -> float:
+        total = 0.0
+        parts = tokens.split(plan.sizes.micro_batch_size)
+        for index, part in enumerate(parts):
+            last = index == len(parts) - 1
+            with _unsynchronised(model, quiet=not last):
+                loss = loss_of(model(part), part) / len(parts)
+                loss.backward()
+            total += float(_local(loss.detach()))
+        return total
+
+    return run
+
+
+@contextlib.contextmanager
+def _unsynchronised(model: nn.Module, *, quiet: bool) -> Iterator[None]:
+    if quiet and hasattr(model, "no_sync"):
+        with model.no_sync():
+            yield
+    else:
+        yield
+
+
+def _local(loss: Tensor) -> Tensor:
+    full = getattr(loss, "full_tensor", None)
+    return full() if full else loss
+
+
+def _pipelined(plan: StepPlan, place: Place, mesh: Any, modules: Sequence[nn.Module]
+               ) -> Callable[[Tensor], float]:
+    """Return forward and backward of all micro-batches through the pipeline."""
+    from torch.distributed import pipelining
+
+    group, rank = mesh["pp"].get_group(), mesh.get_local_rank("pp")
+    stages = [pipelining.PipelineStage(module, index, plan.stages, torch.device(place.device),
+                                       group=group)
+              for module, index in zip(modules, _own_stages(plan, mesh), strict=True)]
+    kinds = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B,
+             "interleaved-1f1b": pipelining.ScheduleInterleaved1F1B}
+    schedule: Any = kinds[plan.schedule](
+        stages if plan.vpp > 1 else stages[0],
+        n_microbatches=plan.micro_batches, loss_fn=loss_of)
+
+    def run(tokens: Tensor) -> float:
+        losses: list[Tensor] = []
+        given = (tokens,) if rank == 0 else ()
+        wanted = {"target": tokens, "losses": losses} if rank == plan.pp - 1 else {}
+        schedule.step(*given, **wanted)
+        return sum(float(_local(one.detach())) for one in losses) / plan.micro_batches
+
+    return run
+
+
+def _mean(loss: float, plan: StepPlan, place: Place) -> float:
+    """Return the mean over replicas; only the ranks of the last stage have a loss of their own."""
+    import torch.distributed as dist
+
+    cell = torch.tensor([loss / (plan.dp * plan.tp)], dtype=torch.float64, device=place.device)
+    dist.all_reduce(cell)
+    return float(cell.item())
