@@ -1,6 +1,7 @@
 """Finds the measured tables that the learned predictor is trained on.
 
-Layout of the data folder: ``kernels/`` and ``collectives/`` as the public sources publish their
+Layout of the data folder: the folder that ``predict-time profile`` wrote, or ``campaigns/`` with
+several of them; ``kernels/`` and ``collectives/`` as the public sources publish their
 files, or the tables that bring several of them together; the installed package
 ``aiconfigurator_core`` is read in place. Only tables with a permissive licence are learned from.
 """
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING
 
 from predictor.datasets.collectives import PUBLIC_TABLE, tidy_collectives
 from predictor.datasets.sources import estimate_train_time_nccl
+from predictor.datasets.sources.campaign import (
+    COLLECTIVES, KERNELS, RECORD, campaign_folders, read_collectives, read_kernels,
+)
 from predictor.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ class Table:
 
 
 KERNEL_SOURCES = ("estimate-train-time", "cudnn-frontend", "kernels-long", "liger", "simumax",
-                  "aiconfigurator")
+                  "aiconfigurator", "campaign")
 """Sources of measured kernels, by the name that they are asked for."""
 
 
@@ -57,7 +61,7 @@ def kernel_tables(
         raise InputError.of("known-source", f"there is no source {', '.join(unknown)}",
                             f"choose from {', '.join(KERNEL_SOURCES)}", "source")
     found = [Table(name, _learnable(frame), sha256)
-             for name, frame, sha256 in _kernels(data / "kernels", wanted, seed)]
+             for name, frame, sha256 in _kernels(data, wanted, seed)]
     found = [table for table in found if len(table.frame)]
     if not found:
         raise InputError.of("training-data", f"there are no measured kernels in {data}",
@@ -75,12 +79,13 @@ def _learnable(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kernels(
-    folder: Path, wanted: Collection[str], seed: int
+    data: Path, wanted: Collection[str], seed: int
 ) -> Iterator[tuple[str, pd.DataFrame, str]]:
     from predictor.datasets.sources import (
         aiconfigurator, cudnn_frontend, estimate_train_time, kernels_long, liger, simumax,
     )
 
+    folder = data / "kernels"
     readers: tuple[tuple[str, Path, Callable[[Path], pd.DataFrame]], ...] = (
         ("estimate-train-time", folder / "estimate-train-time", estimate_train_time.read),
         ("cudnn-frontend", folder / "cudnn-frontend", cudnn_frontend.read),
@@ -94,6 +99,8 @@ def _kernels(
             if name == "kernels-long":  # the original files say more than their excerpt
                 frame = frame[~frame["source"].isin(have - {"kernels-long"})]
             yield name, frame, digest(path)
+    for own in campaign_folders(data) if "campaign" in wanted else ():
+        yield f"campaign {own.name}", read_kernels(own), digest(own / RECORD, *own.glob(KERNELS))
     package = _package() if "aiconfigurator" in wanted else None
     if package is not None:
         operations = ("gemm", "context_attention", "encoder_attention", "context_mla")
@@ -126,6 +133,9 @@ def collective_tables(data: Path) -> list[Table]:
     if folder.is_dir():
         found.append(Table("estimate-train-time", estimate_train_time_nccl.read(folder),
                            digest(folder)))
+    found += [Table(f"campaign {own.name}", read_collectives(own),
+                    digest(own / RECORD, *own.glob(COLLECTIVES)))
+              for own in campaign_folders(data)]
     kept = [replace(one, frame=one.frame[one.frame["licence"].isin(sorted(PERMISSIVE))])
             for one in found]
     if not any(len(one.frame) for one in kept):

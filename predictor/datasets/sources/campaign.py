@@ -1,17 +1,20 @@
 """Reads our own profiling campaigns: the tidy table itself, with a record of the environment.
 
-Layout: ``<name>.parquet`` in the columns of :mod:`predictor.datasets.kernel_schema` and, beside
-it, ``<name>.json`` with the versions that the timings hold for.
+Layout: the folder that ``predict-time profile`` wrote; or ``<name>.parquet`` in the columns of
+:mod:`predictor.datasets.kernel_schema` and, beside it, ``<name>.json`` with the versions that the
+timings hold for.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.catalog import load_gpu
+from predictor.datasets import collective_schema, kernel_schema
 from predictor.datasets.kernel_schema import COLUMNS, stack, validate
 from predictor.datasets.sources.frames import open_table
 from predictor.spec.errors import InputError, Problem
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = ("gpu", "driver", "cuda", "torch")
 """Keys of the record: a name of the catalogue and three versions, all of them text."""
+
+
+RECORD, KERNELS, COLLECTIVES = "environment.json", "kernels.parquet", "collectives.parquet"
+"""Files of a campaign's folder (:mod:`predictor.profiling.store`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,58 @@ def read(path: Path) -> pd.DataFrame:
         raise InputError.of("campaign-files", f"there is no campaign (*.parquet) in {path}",
                             "give the folder or the file that a campaign wrote")
     return stack(map(_file, files))
+
+
+def campaign_folders(data: Path) -> list[Path]:
+    """Return ``data`` when a campaign wrote it, else the campaigns in its folder ``campaigns``."""
+    places = [data] if (data / RECORD).is_file() else sorted(data.glob("campaigns/*"))
+    return [one for one in places if (one / RECORD).is_file()]
+
+
+def read_kernels(folder: Path) -> pd.DataFrame:
+    """Return the kernels in a campaign's folder as a tidy table; empty when it measured none.
+
+    Raises
+    ------
+    InputError
+        When the table is not tidy or the catalogue does not know the GPU.
+    """
+    frame = _measured(folder, KERNELS)
+    if frame is None:
+        return kernel_schema.empty()
+    return validate(kernel_schema.normalise(_named(frame, COLUMNS).assign(file=KERNELS)))
+
+
+def read_collectives(folder: Path) -> pd.DataFrame:
+    """Return the collectives of one group of neighbours in a campaign's folder as a tidy table.
+
+    Several groups at once and ranks that are strides apart share links in ways that the table has
+    no columns for; they stay in the folder.
+
+    Raises
+    ------
+    InputError
+        When the table is not tidy or the catalogue does not know the GPU.
+    """
+    frame = _measured(folder, COLLECTIVES)
+    if frame is None:
+        return collective_schema.stack([])
+    plain = frame[(frame["stride"] == 1) & (frame["groups"] == 1)].reset_index(drop=True)
+    tidy = collective_schema.normalise(_named(plain, collective_schema.COLUMNS))
+    return collective_schema.validate(collective_schema.with_bandwidths(tidy))
+
+
+def _measured(folder: Path, name: str) -> pd.DataFrame | None:
+    path = folder / name
+    if not path.is_file():
+        return None
+    frame = open_table(path, ("gpu",), "a campaign")
+    return frame.assign(gpu=[load_gpu(one).name for one in frame["gpu"]])
+
+
+def _named(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Leave the statistics of the timings aside."""
+    return frame[[name for name in frame.columns if name in columns]]
 
 
 def read_environment(path: Path) -> Environment:
