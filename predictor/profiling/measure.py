@@ -34,11 +34,6 @@ class Place:
     inter_link: str = ""
     nic_gbps_per_gpu: float = math.nan
 
-    @property
-    def nodes(self) -> int:
-        """Nodes that the ranks fill."""
-        return -(-self.ranks // self.ranks_per_node)
-
 
 Measure = Callable[[Point, Place], Sequence[Row]]
 MODULES = {Kind.KERNEL: "operators", Kind.LAYER: "layers", Kind.COLLECTIVE: "collectives",

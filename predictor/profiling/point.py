@@ -63,17 +63,6 @@ class Point:
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the point as JSON values."""
-        return {"kind": str(self.kind), "spec": dict(self.spec), "ranks": self.ranks,
-                "launch": self.launch, "timeout_s": self.timeout_s}
-
-    @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Point:
-        """Return the point that :meth:`to_json` wrote."""
-        return cls(Kind(given["kind"]), given["spec"], given["ranks"], given["launch"],
-                   given["timeout_s"])
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from predictor.profiling.campaign import Campaign, plan
 from predictor.profiling.point import Kind, Outcome, Point, Status
@@ -19,7 +19,8 @@ from predictor.profiling.worker import AGAIN, COMPLAINT, die_with_parent, settle
 from predictor.spec.errors import InputError, Problem
 
 Progress = Callable[[int, int], None]
-LOOK_S = 0.25
+LOOK_S = 1.0
+"""Between looks at the journals: a CPU that is measured should do little else."""
 IDLE_STARTS = 3
 """Workers in a row that may end without an answer before the campaign gives up."""
 WORKER = ("-m", "predictor.profiling.worker")
@@ -46,8 +47,8 @@ def run(store: Store, *, noisy: bool, progress: Progress, shard: str = "0/1"
     points = plan(campaign)
     _refuse_what_does_not_fit(store, points, shard)
     try:
-        for ranks, key in _batches(points, shard):
-            _batch(store, campaign, ranks, key, shard, progress)
+        for batch in _batches(points, shard):
+            _measured(store, campaign, batch, shard, lambda done: progress(done, len(points)))
     except BaseException:
         with contextlib.suppress(InputError):  # the first reason is the one to tell
             store.assemble()
@@ -55,55 +56,67 @@ def run(store: Store, *, noisy: bool, progress: Progress, shard: str = "0/1"
     return store.assemble()
 
 
-def _batches(points: Sequence[Point], shard: str) -> Iterator[tuple[int, str]]:
-    """Yield what one worker measures: all points of so many ranks, or one launch of a step.
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one worker measures."""
+
+    ranks: int
+    keys: frozenset[str]
+    step: str = ""
+    """Key of the one launch of a step that it is for."""
+
+
+def _batches(points: Sequence[Point], shard: str) -> Iterator[Batch]:
+    """Yield all points of so many ranks together, and each launch of a step alone.
 
     Steps are the first part's: parts that ran beside each other would slow one another.
     """
-    yield from ((ranks, "") for ranks in dict.fromkeys(
-        point.ranks for point in points if point.kind is not Kind.STEP))
-    if shard_of(shard)[0] == 0:
-        yield from ((point.ranks, point.key) for point in points if point.kind is Kind.STEP)
-
-
-def _batch(store: Store, campaign: Campaign, ranks: int, key: str, shard: str, progress: Progress
-           ) -> None:
-    points = plan(campaign)
     index, count = shard_of(shard)
-    mine = {point.key for position, point in enumerate(points)
-            if (point.key == key if key else point.ranks == ranks
-                and point.kind is not Kind.STEP and position % count == index)}
+    mine: dict[int, set[str]] = {}
+    for position, point in enumerate(points):
+        if point.kind is not Kind.STEP and position % count == index:
+            mine.setdefault(point.ranks, set()).add(point.key)
+    yield from (Batch(ranks, frozenset(keys)) for ranks, keys in mine.items())
+    if index == 0:
+        yield from (Batch(point.ranks, frozenset({point.key}), point.key)
+                    for point in points if point.kind is Kind.STEP)
+
+
+def _measured(store: Store, campaign: Campaign, batch: Batch, shard: str,
+              progress: Callable[[int], None]) -> None:
+    """Start workers until every point of the batch has an answer."""
+    index, _ = shard_of(shard)
     idle = 0
-    while left := mine - store.outcomes().keys():
-        said = _work(_command(store, ranks, key, shard), store, campaign, len(points), progress)
-        now = mine - store.outcomes().keys()
+    while left := batch.keys - store.outcomes().keys():
+        said = _work(_command(store, batch, shard), store, campaign, progress)
+        now = batch.keys - store.outcomes().keys()
         if not now:
             return
         with store.journal(index) as journal:
-            settle(store, journal, said)
+            settle(store, journal, index, said)
         idle = idle + 1 if now == left else 0
         if idle >= IDLE_STARTS:
-            raise InputError.of("worker-starts", f"workers with {ranks} ranks end without an "
-                                f"answer: {said or 'they say nothing'}",
+            raise InputError.of("worker-starts", f"workers with {batch.ranks} ranks end without "
+                                f"an answer: {said or 'they say nothing'}",
                                 "see that torch and its backend work here, then --resume")
 
 
-def _command(store: Store, ranks: int, key: str, shard: str) -> list[str]:
+def _command(store: Store, batch: Batch, shard: str) -> list[str]:
     launch = [sys.executable]
-    if ranks > 1:
-        launch += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return [*launch, *WORKER, str(store.folder), "--shard", shard, *(["--key", key] if key else [])]
+    if batch.ranks > 1:
+        launch += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                   str(batch.ranks)]
+    only = ["--key", batch.step] if batch.step else []
+    return [*launch, *WORKER, str(store.folder), "--shard", shard, *only]
 
 
-def _work(command: Sequence[str], store: Store, campaign: Campaign, total: int,
-          progress: Progress) -> str:
+def _work(command: Sequence[str], store: Store, campaign: Campaign,
+          progress: Callable[[int], None]) -> str:
     """Run a worker to its end; return the last line that says why it ended badly."""
     with tempfile.TemporaryFile() as said:
         process = _start(command, campaign, said.fileno())
         try:
-            while process.poll() is None:
-                time.sleep(LOOK_S)
-                progress(len(store.outcomes()), total)
+            _watch(process, store, progress)
         finally:
             _stop(process)
         said.seek(0)
@@ -111,6 +124,19 @@ def _work(command: Sequence[str], store: Store, campaign: Campaign, total: int,
     if process.returncode == 2:
         raise _refused(text)
     return "" if process.returncode in (0, AGAIN) else _reason(text, process.returncode)
+
+
+def _watch(process: subprocess.Popen[bytes], store: Store, progress: Callable[[int], None]
+           ) -> None:
+    """Wait for a worker's end; the journals are read only when they have grown."""
+    seen = -1
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(LOOK_S)
+            return
+        if (size := store.size()) != seen:
+            seen = size
+            progress(len(store.outcomes()))
 
 
 def _start(command: Sequence[str], campaign: Campaign, stderr: int) -> subprocess.Popen[bytes]:

@@ -111,21 +111,28 @@ class Store:
                 counts[line["key"]] = counts.get(line["key"], 0) + 1
         return counts
 
-    def begun(self) -> str | None:
-        """Return the key of the point that was begun last and has no answer; None without one."""
+    def begun(self, shard: int = 0) -> str | None:
+        """Return the point that a shard began last, None when something has come of it.
+
+        Other shards may be measuring at this moment: what they began is theirs.
+        """
         last: str | None = None
-        for path in self._journals():
-            for line in _read(path):
-                if line.get("begun"):
-                    last = line["key"]
-                elif line["key"] == last:
-                    last = None
-        return last
+        path = self._journal_of(shard)
+        for line in _read(path) if path.is_file() else ():
+            if line.get("begun"):
+                last = line["key"]
+            elif line["key"] == last:
+                last = None
+        return None if last in self.outcomes() else last
+
+    def size(self) -> int:
+        """Return the bytes of all journals: it grows whenever something was answered."""
+        return sum(path.stat().st_size for path in self._journals())
 
     @contextmanager
     def journal(self, shard: int = 0) -> Iterator[Journal]:
         """Open a shard's journal for writing; one process at a time."""
-        path = self.folder / f"journal-{shard}.jsonl"
+        path = self._journal_of(shard)
         try:
             file = path.open("ab+", buffering=0)
         except OSError as error:
@@ -157,6 +164,9 @@ class Store:
 
     def _journals(self) -> list[Path]:
         return sorted(self.folder.glob("journal-*.jsonl"))
+
+    def _journal_of(self, shard: int) -> Path:
+        return self.folder / f"journal-{shard}.jsonl"
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         for path in self._journals():

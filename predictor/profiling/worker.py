@@ -97,18 +97,17 @@ def work(store: Store, *, shard: tuple[int, int] = (0, 1), key: str = "") -> Non
     with _group(place), contextlib.ExitStack() as stack:
         journal = None
         if place.rank == 0:
-            if store.environment() is None:
-                prepare(store, noisy=True)
+            prepare(store, noisy=True)  # the runner has asked for quiet; torchrun's users have not
             journal = stack.enter_context(store.journal(shard[0]))
             if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
-                settle(store, journal)
+                settle(store, journal, shard[0])
         for index in _shared(_left(store, points, place, shard, key) if journal else [], place):
             _answer(points[index], place, journal, store)
 
 
-def settle(store: Store, journal: Journal, why: str = "") -> None:
-    """Account for the point that was in flight when its processes died."""
-    key = store.begun()
+def settle(store: Store, journal: Journal, shard: int, why: str = "") -> None:
+    """Account for a shard's point that was in flight when its processes died."""
+    key = store.begun(shard)
     if key is None:
         return
     journal.crash(key)

@@ -11,6 +11,7 @@ from campaigns import HEAD, KERNELS, start
 from predictor.profiling.campaign import parse_campaign, plan
 from predictor.profiling.point import Outcome, Status
 from predictor.profiling.store import Store
+from predictor.profiling.worker import settle
 from predictor.spec.errors import InputError
 
 TEXT = HEAD + KERNELS
@@ -60,6 +61,19 @@ def test_the_point_in_flight_is_known(tmp_path):
     assert store.begun() == second.key
 
 
+def test_what_another_part_began_is_its_own(tmp_path):
+    store = start(tmp_path / "a", TEXT)
+    first, second = plan(parse_campaign(TEXT))
+    with store.journal(0) as one, store.journal(1) as other:
+        one.begin(first)
+        other.begin(second)
+        assert (store.begun(0), store.begun(1)) == (first.key, second.key)
+        settle(store, one, 0)
+        settle(store, one, 0)
+    assert store.crashes() == {first.key: 1}
+    assert store.begun(1) == second.key
+
+
 def test_a_folder_holds_one_campaign(tmp_path):
     start(tmp_path / "a", TEXT)
     with pytest.raises(InputError, match="go on with it with --resume"):
@@ -84,6 +98,7 @@ from pathlib import Path
 from predictor.profiling.campaign import parse_campaign, plan
 from predictor.profiling.point import Outcome, Status
 from predictor.profiling.store import Store
+from predictor.profiling.worker import settle
 from predictor.spec.errors import InputError
 store = Store(Path(sys.argv[1]))
 points = plan(store.campaign())

@@ -23,11 +23,11 @@ def measure(point: Point, place: Place) -> Sequence[Row]:
     The step is forward, backward and optimizer of a whole global batch. Its loss stands in the
     row too: strategies that compute the same have the same.
     """
-    from predictor.profiling.steps.training import trainer
+    from predictor.profiling.steps.training import mean_loss, trainer
 
     plan = StepPlan.of(point.spec, place.ranks)
     step = trainer(plan, place)
-    loss = step()
+    loss = mean_loss(step(), plan, place)
     timing = time_call(step, place, agree=mean_of(place))
     cells = {"id": point.key, "source": SOURCE, "family": SOURCE, "launch": point.launch,
              **_configuration(plan, place)}

@@ -50,7 +50,8 @@ def replicate(stage: nn.Module, plan: StepPlan, mesh: Any) -> nn.Module:
     if plan.zero_stage == 0:
         from torch.nn.parallel import DistributedDataParallel
 
-        return DistributedDataParallel(stage, process_group=mesh.get_group())
+        return DistributedDataParallel(  # the one buffer is constant: positions
+            stage, process_group=mesh.get_group(), broadcast_buffers=False)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     policy = MixedPrecisionPolicy() if plan.sizes.dtype == "fp32" else MixedPrecisionPolicy(

@@ -15,14 +15,14 @@ from predictor.profiling.operators.registry import torch_dtype
 from predictor.profiling.steps.parallel import replicate, split_tensors
 from predictor.profiling.steps.plan import StepPlan
 
-Step = Callable[[], float]
+Step = Callable[[], Tensor]
 LEARNING_RATE = 1e-4
 AXES = ("pp", "dp", "tp")
 """Of the mesh of ranks; tensor-parallel ranks are neighbours."""
 
 
 def trainer(plan: StepPlan, place: Place) -> Step:
-    """Return a call that trains by one step and returns the mean loss over the global batch.
+    """Return a call that trains by one step and returns this rank's loss (:func:`mean_loss`).
 
     Every rank calls this at the same time. The model has the same weights and the same tokens
     under every strategy.
@@ -34,17 +34,24 @@ def trainer(plan: StepPlan, place: Place) -> Step:
     tokens = _tokens(plan, place, mesh)
     run = _pipelined(plan, place, mesh, stages) if plan.pp > 1 else _accumulated(plan, stages[0])
 
-    def step() -> float:
+    def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with _precision(plan, place), _vocabulary_parallel(plan):
             loss = run(tokens)
         optimizer.step()
         return loss
 
-    def first_of_many() -> float:
-        return _mean(step(), plan, place)
+    return step
 
-    return first_of_many if place.ranks > 1 else step
+
+def mean_loss(loss: Tensor, plan: StepPlan, place: Place) -> float:
+    """Return the mean over the global batch; only ranks of the last stage have a loss above 0."""
+    mean = loss.double() / (plan.dp * plan.tp)
+    if place.ranks > 1:
+        import torch.distributed as dist
+
+        dist.all_reduce(mean)
+    return float(mean.item())
 
 
 def _mesh(plan: StepPlan, place: Place) -> Any:
@@ -94,21 +101,21 @@ def _tokens(plan: StepPlan, place: Place, mesh: Any) -> Tensor:
     return whole.chunk(plan.dp)[replica].to(place.device)
 
 
-def _accumulated(plan: StepPlan, model: nn.Module) -> Callable[[Tensor], float]:
+def _accumulated(plan: StepPlan, model: nn.Module) -> Callable[[Tensor], Tensor]:
     """Return forward and backward of all micro-batches, one after the other.
 
     DDP reduces once, after the last; FSDP2 after each, as torchtitan leaves it.
     """
 
-    def run(tokens: Tensor) -> float:
-        total = 0.0
+    def run(tokens: Tensor) -> Tensor:
+        total = torch.zeros((), device=tokens.device)  # on the device: the host runs ahead
         parts = tokens.split(plan.sizes.micro_batch_size)
         for index, part in enumerate(parts):
             last = index == len(parts) - 1
             with _unsynchronised(model, quiet=not last):
                 loss = loss_of(model(part), part) / len(parts)
                 loss.backward()
-            total += float(_local(loss.detach()))
+            total += _local(loss.detach())
         return total
 
     return run
@@ -129,7 +136,7 @@ def _local(loss: Tensor) -> Tensor:
 
 
 def _pipelined(plan: StepPlan, place: Place, mesh: Any, modules: Sequence[nn.Module]
-               ) -> Callable[[Tensor], float]:
+               ) -> Callable[[Tensor], Tensor]:
     """Return forward and backward of all micro-batches through the pipeline."""
     from torch.distributed import pipelining
 
@@ -143,20 +150,12 @@ def _pipelined(plan: StepPlan, place: Place, mesh: Any, modules: Sequence[nn.Mod
         stages if plan.vpp > 1 else stages[0],
         n_microbatches=plan.micro_batches, loss_fn=loss_of)
 
-    def run(tokens: Tensor) -> float:
+    def run(tokens: Tensor) -> Tensor:
         losses: list[Tensor] = []
         given = (tokens,) if rank == 0 else ()
         wanted = {"target": tokens, "losses": losses} if rank == plan.pp - 1 else {}
         schedule.step(*given, **wanted)
-        return sum(float(_local(one.detach())) for one in losses) / plan.micro_batches
+        own = torch.zeros((), device=tokens.device)
+        return sum((_local(one.detach()) for one in losses), own) / plan.micro_batches
 
     return run
-
-
-def _mean(loss: float, plan: StepPlan, place: Place) -> float:
-    """Return the mean over replicas; only the ranks of the last stage have a loss of their own."""
-    import torch.distributed as dist
-
-    cell = torch.tensor([loss / (plan.dp * plan.tp)], dtype=torch.float64, device=place.device)
-    dist.all_reduce(cell)
-    return float(cell.item())
