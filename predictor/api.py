@@ -17,6 +17,7 @@ from predictor.timing.learned import LearnedTimer
 if TYPE_CHECKING:
     from predictor.spec.job import TrainingJob
     from predictor.spec.strategy import Strategy
+    from predictor.step.calibration import Calibration
     from predictor.step.compose import Timer
     from predictor.step.predict import StepPrediction, StepPredictions
 
@@ -34,12 +35,14 @@ def default_timer() -> LearnedTimer:
 
 
 def predict_step(
-    job: TrainingJob, strategy: Strategy, *, timer: Timer | None = None
+    job: TrainingJob, strategy: Strategy, *, timer: Timer | None = None,
+    calibration: Calibration | None = None,
 ) -> StepPrediction:
     """Return the step time, memory and their breakdown for one strategy.
 
     ``timer`` replaces the default predictor, for example
-    :class:`predictor.timing.analytic.AnalyticTimer`.
+    :class:`predictor.timing.analytic.AnalyticTimer`; ``calibration`` corrects the times of the
+    GPU that it was fitted on, beside that timer.
 
     Raises
     ------
@@ -47,11 +50,13 @@ def predict_step(
         With every rule of the target framework that the strategy breaks, or when the default
         predictor cannot be opened.
     """
-    return predict.predict_step(job, strategy, timer=timer or default_timer())
+    return predict.predict_step(job, strategy, timer=timer or default_timer(),
+                                calibration=calibration)
 
 
 def predict_steps(
-    jobs: Sequence[TrainingJob], strategies: Sequence[Strategy], *, timer: Timer | None = None
+    jobs: Sequence[TrainingJob], strategies: Sequence[Strategy], *, timer: Timer | None = None,
+    calibration: Calibration | None = None,
 ) -> StepPredictions:
     """Return the predictions for pairs of ``jobs`` and ``strategies``, all in one pass.
 
@@ -62,4 +67,5 @@ def predict_steps(
     InputError
         When the default predictor cannot be opened.
     """
-    return predict.predict_steps(jobs, strategies, timer=timer or default_timer())
+    return predict.predict_steps(jobs, strategies, timer=timer or default_timer(),
+                                 calibration=calibration)

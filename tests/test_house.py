@@ -36,7 +36,8 @@ STEP_BAR_S, HELP_BAR_S = 1.0 * SLACK, 0.25 * SLACK
 COMMON_FLAGS = {"--verbose", "-v", "--quiet", "-q", "--debug"}
 _STEP_FLAGS = """
     --model --cluster --nodes --config --predictor --analytic --explain-input --strict --fail-on
-    --trace --json --output --seq-len --global-batch-size --encoder-seq-len --packed-seq-len
+    --trace --calibration --json --output --seq-len --global-batch-size --encoder-seq-len
+    --packed-seq-len
     --framework --implementation --attention-backend --optimizer --workload --lora-rank
     --moe-load-imbalance --make-vocab-size-divisible-by --tp --pp --cp --ep --etp --dp --dp-shard
     --vpp --micro-batch-size --sequence-parallel --cp-comm-type --zero-stage --reshard-after-forward
@@ -167,7 +168,8 @@ def _flags(verb: str) -> set[str]:
 
 
 def test_verbs_are_frozen():
-    assert list(VERBS) == ["step", "evaluate", "train", "profile", "models", "catalog"]
+    assert list(VERBS) == ["step", "evaluate", "train", "profile", "calibrate", "models",
+                           "catalog"]
 
 
 def test_step_flags_are_frozen():

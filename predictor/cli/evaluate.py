@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from predictor.cli.calibration_option import calibration_of, calibration_option
 from predictor.cli.evaluate_text import report
 from predictor.cli.output import (
     check_outputs, emit, note, output_options, warn, write_file,
@@ -37,12 +38,14 @@ LEARNED = ("kernel_time", "collective_time")
 @click.option("--per-row", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.csv",
               help="Write every row's measurement, prediction and breakdown (SI units).")
 @predictor_options
+@calibration_option
 @click.option("--fail-on", type=click.Choice(["oom", "refused"]),
               help="Exit with 1 when a row is predicted not to fit in memory, or is refused.")
 @output_options
 def command(
     *, table: Path, quantity: str, where: str | None, group_by: str | None, cv: str | None,
-    per_row: Path | None, predictor: str | None, analytic: bool, fail_on: str | None,
+    per_row: Path | None, predictor: str | None, analytic: bool,
+    calibration: Path | None, fail_on: str | None,
     as_json: bool, output: Path | None,
 ) -> int:
     """Score predictions against a TABLE of measurements (CSV or parquet).
@@ -51,10 +54,11 @@ def command(
     with the reason; see docs/evaluate.md for the columns and the scores.
     """
     _refuse_refitting(cv, quantity)
-    check_outputs({"--output": output, "--per-row": per_row}, [table])
+    check_outputs({"--output": output, "--per-row": per_row}, [table, calibration or ""])
     by = _chosen(predictor, analytic, quantity)
+    correction = calibration_of(calibration, by.digest)
     found = _evaluate(table, quantity=quantity, where=where, group_by=group_by, timer=by.timer,
-                      predictor=by.digest, learned_from=by.sources)
+                      calibration=correction, predictor=by.digest, learned_from=by.sources)
     document = found.document()
     emit(document, lambda: report(found), as_json=as_json, output=output)
     if per_row is not None:

@@ -21,6 +21,7 @@ VERBS = {
     "evaluate": "Score predictions against a table of measurements.",
     "train": "Train the learned predictor from measured kernels and collectives.",
     "profile": "Measure a campaign of kernels, layers, collectives and training steps.",
+    "calibrate": "Learn what a machine does beside its kernels from a campaign's layers.",
     "models": "List the learned predictor's versions, promote one, or go back.",
     "catalog": "List the models, clusters and GPUs that are known by name.",
 }

@@ -53,6 +53,8 @@ _SCALE_UP: tuple[tuple[str, ScaleUp], ...] = (
     ("xgmi mi300", ScaleUp("xgmi", 7 * 64 * GIGA, 8, 3e-6)),
     ("xgmi mi35", ScaleUp("xgmi", 7 * 76.8 * GIGA, 8, 3e-6)),
     ("xgmi mi250", ScaleUp("xgmi", 7 * 50 * GIGA, 8, 3e-6)),
+    # What TCP over the loopback interface of a server moves; cluster cpu-gloo.
+    ("gloo", ScaleUp("ethernet", 2 * GIGA, 2, 2e-5)),
     ("none", ScaleUp("pcie", 15.75 * GIGA, 1, _PCIE)),
 )
 _SCALE_OUT: tuple[tuple[str, LinkKind, float], ...] = (

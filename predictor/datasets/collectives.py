@@ -33,7 +33,7 @@ _KINDS = {
     "all_to_all": CollectiveKind.ALL_TO_ALL, "sendrecv": CollectiveKind.SEND_RECV,
     "broadcast": CollectiveKind.BROADCAST,
 }
-LIBRARIES = frozenset({"", "nccl", "rccl"})
+LIBRARIES = frozenset({"", "nccl", "rccl", "gloo"})
 """What training frameworks call. Kernels of inference engines only serve one size range."""
 BROKEN = ("duplicate", "exceeds", "misconfigured", "wrong_results", "pathological",
           "tcp_or_default_env", "unknown")
@@ -290,7 +290,7 @@ class _Cells:
              "flagged as broken"),
             (self.kind < 0, "unknown collective"),
             (~np.isin([word.lower() for word in self.words("library")], list(LIBRARIES)),
-             "not NCCL or RCCL"),
+             "not NCCL, RCCL or gloo"),
             (self.generation < 0, "GPU is not in the catalogue"),
             (np.array([one is None for one in self.inner], dtype=bool),
              "unknown links inside the node"),

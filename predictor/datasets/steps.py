@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from predictor.datasets.cells import flag_of, integer_of, is_blank, text_of
 from predictor.datasets.frameworks import before_megatron_fsdp, framework_of
@@ -20,13 +20,14 @@ from predictor.spec.cluster import Gpu
 from predictor.spec.errors import InputError, Problem
 from predictor.spec.job import TrainingJob
 from predictor.spec.strategy import Strategy
-from predictor.spec.vocabulary import Framework
+from predictor.spec.vocabulary import Framework, Implementation
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LORA_RANK = re.compile(r"\br(?:ank)?\s*=?\s*(\d+)\b")
 _TRAINED_KERNELS = frozenset({"megatron", "megatron-deepspeed", "nemo", "libai", "nanotron"})
+_IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
 DEFAULT_LORA_RANK = 16
 
 
@@ -100,7 +101,8 @@ def read_row(row: Row) -> tuple[TrainingJob, Strategy, dict[str, Any]]:
         ("model", model), ("cluster", cluster), ("seq_len", _positive(row, "seq_len")),
         ("global_batch_size", _positive(row, "global_batch")), ("framework", framework),
         ("attention_backend", _attention(row, framework, cluster.gpu, reading)),
-        ("workload", workload), ("lora_rank", rank)))
+        ("workload", workload), ("lora_rank", rank),
+        ("implementation", _implementation(text_of(row.get("implementation"))))))
     return job, strategy, reading.assumed
 
 
@@ -138,6 +140,15 @@ def _attention(row: Row, framework: str, gpu: Gpu, reading: Reading) -> str:
         reading.assume("attention_backend", "flash" if has_flash else unfused, "blank")
         return "flash" if has_flash else unfused
     return unfused if stated is False else "flash"
+
+
+def _implementation(text: str) -> str | None:
+    """Return the implementation that a campaign names; the framework decides where none stands."""
+    if text and text not in _IMPLEMENTATIONS:
+        raise InputError.of("known-implementation", f"there is no implementation {text[:40]!r}",
+                            f"choose from {', '.join(_IMPLEMENTATIONS)} or leave it blank",
+                            "implementation")
+    return text or None
 
 
 def _workload(row: Row, reading: Reading) -> tuple[str, int]:

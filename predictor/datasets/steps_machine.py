@@ -22,7 +22,7 @@ _PLATFORMS: tuple[tuple[str, str], ...] = (
     ("gh200", "vista-gh200"), ("gb200", "gb200-nvl72"), ("gb300", "gb300-nvl72"),
     ("b200", "dgx-b200"), ("b300", "dgx-b300"), ("mi2", "frontier"), ("mi300", "mi300x"),
     ("mi325", "mi325x"), ("mi35", "mi355x"), ("l4", "l40s"), ("rtx-pro", "l40s"),
-    ("rtx", "rtx-4090"))
+    ("rtx", "rtx-4090"), ("cpu", "cpu-gloo"))
 """Start of a GPU's name -> the server that it usually comes in."""
 PLAIN_SERVER = "l40s"
 """Server of a GPU that nothing else is known of: PCIe inside, two adapters."""

@@ -188,7 +188,9 @@ class GpuTable(Columns):
 
 
 GENERATIONS = ("other", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell",
-               "cdna2", "cdna3", "cdna4")
+               "cdna2", "cdna3", "cdna4", "cpu")
+CPU = GENERATIONS.index("cpu")
+"""A CPU core that stands in for a GPU: host and device are one, and nothing runs beside it."""
 
 
 def generation(gpu: Gpu) -> int:

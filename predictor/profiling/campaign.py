@@ -242,7 +242,7 @@ def _checks() -> Mapping[Kind, Callable[[Row, int], Sequence[Problem]]]:
     from predictor.profiling.operators.registry import problems_of
 
     return {Kind.KERNEL: lambda spec, _: problems_of(spec),
-            Kind.LAYER: lambda spec, _: layers.problems_of(spec),
+            Kind.LAYER: layers.problems_of,
             Kind.COLLECTIVE: collectives.problems_of, Kind.STEP: steps.problems_of}
 
 

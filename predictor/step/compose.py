@@ -12,9 +12,10 @@ from predictor.lowering.groups import pipeline_group, tensor_group
 from predictor.lowering.lower import Lowered, lower
 from predictor.lowering.parts import Stages, build_stages
 from predictor.lowering.tables import (
-    CollectiveKind, CollectiveTable, Floats, GpuTable, KernelTable, NetworkTable,
+    CPU, CollectiveKind, CollectiveTable, Floats, GpuTable, KernelTable, NetworkTable,
 )
 from predictor.pipeline.batched import pipeline_times
+from predictor.step.calibration import CoefficientColumns
 from predictor.step.data_parallel import (
     DataParallelTimes, Ranks, build_ranks, collectives_of, data_parallel_times, optimizer_table,
 )
@@ -66,26 +67,33 @@ class StepTimes:
     """Shape (ranks, 2): exposed data-parallel communication, then the optimizer."""
 
 
-def time_steps(batch: Batch, timer: Timer) -> StepTimes:
-    """Return the step time of every row."""
+def time_steps(
+    batch: Batch, timer: Timer, coefficients: CoefficientColumns | None = None
+) -> StepTimes:
+    """Return the step time of every row, corrected by what was measured on its machine."""
+    own = CoefficientColumns.of(batch, (), None) if coefficients is None else coefficients
     stages = build_stages(batch)
     ranks = build_ranks(batch, stages)
     lowered = lower(batch)
     kernel_s = timer.kernels(lowered.kernels, batch.gpus)
     collective_s = timer.collectives(lowered.collectives, batch.networks)
-    per_stage = stage_times(batch, stages, lowered, kernel_s=kernel_s, collective_s=collective_s)
-    shared = _data_parallel(batch, ranks, timer)
-    return _Composer(batch, stages, ranks, lowered, per_stage, shared, timer).compose()
+    per_stage = stage_times(batch, stages, lowered, own, kernel_s=kernel_s,
+                            collective_s=collective_s)
+    shared = data_parallel(batch, ranks, own, timer)
+    return _Composer(batch, stages, ranks, lowered, per_stage, shared, own, timer).compose()
 
 
-def _data_parallel(batch: Batch, ranks: Ranks, timer: Timer) -> DataParallelTimes:
+def data_parallel(
+    batch: Batch, ranks: Ranks, coefficients: CoefficientColumns, timer: Timer
+) -> DataParallelTimes:
+    """Return what every rank spends on data parallelism and the optimizer."""
     tables = collectives_of(batch, ranks)
     joined = CollectiveTable(*[
         np.concatenate([getattr(table, name) for table in tables])
         for name in CollectiveTable.__dataclass_fields__])
     seconds = np.split(timer.collectives(joined, batch.networks), len(tables))
     optimizer_s = timer.kernels(optimizer_table(batch, ranks), batch.gpus)
-    return data_parallel_times(batch, ranks, seconds, optimizer_s)
+    return data_parallel_times(batch, ranks, coefficients, seconds, optimizer_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,7 @@ class _Composer:
     lowered: Lowered
     per_stage: StageTimes
     shared: DataParallelTimes
+    coefficients: CoefficientColumns
     timer: Timer
 
     def compose(self) -> StepTimes:
@@ -108,7 +117,8 @@ class _Composer:
         finish = end_s + dp_s + self.shared.optimizer_s
         order = np.lexsort((finish, ranks.row))
         critical = order[np.cumsum(batch.strategy.pp) - 1]
-        step = finish[critical] + STEP_HOST_S
+        host_s = np.where(batch.gpus.generation[batch.device] == CPU, 0.0, STEP_HOST_S)
+        step = finish[critical] + host_s
         busy = self._busy(forward + backward + weight)[critical]
         waiting = np.maximum(end_s[critical] - busy.sum(axis=1), 0.0)
         hops = 2.0 * batch.num_microbatches * batch.strategy.vpp * link_s
@@ -118,7 +128,7 @@ class _Composer:
             "compute_s": columns["compute"], "tp_s": columns["tp"], "cp_s": columns["cp"],
             "ep_s": columns["ep"], "pp_s": linked, "dp_s": dp_s[critical] + columns["fsdp"],
             "bubble_s": waiting - linked, "optimizer_s": self.shared.optimizer_s[critical],
-            "overhead_s": columns["overhead"] + STEP_HOST_S}
+            "overhead_s": columns["overhead"] + host_s}
         total = sum(breakdown.values())
         breakdown["overhead_s"] = breakdown["overhead_s"] + (step - total)
         shared_s = np.column_stack([dp_s, self.shared.optimizer_s])
@@ -141,7 +151,8 @@ class _Composer:
         out = []
         for times, window, communication, overlaps in passes:
             per_stage = communication[rank] / vpp
-            hidden = exposed_s(window.sum(axis=1), per_stage)
+            hidden = exposed_s(window.sum(axis=1), per_stage,
+                               self.coefficients.overlap_slowdown[row])
             out.append(np.column_stack([times, np.where(overlaps > 0, hidden, per_stage)]))
         out[1][:, -1] += out[2][:, -1]
         weight = np.column_stack([self.per_stage.weight_s, np.zeros(len(self.stages))])
@@ -220,10 +231,11 @@ class _Composer:
         the next step's first forward.
         """
         strategy, row = self.batch.strategy, self.ranks.row
+        slowdown = self.coefficients.overlap_slowdown[row]
         behind = self.ranks.index.total((backward + weight).sum(axis=1))
         ahead = self.ranks.index.total(forward.sum(axis=1))
         reduce_s = np.where(strategy.overlap_grad_reduce[row] > 0,
-                            exposed_s(behind, self.shared.reduce_s), self.shared.reduce_s)
+                            exposed_s(behind, self.shared.reduce_s, slowdown), self.shared.reduce_s)
         gather_s = np.where(strategy.overlap_param_gather[row] > 0,
-                            exposed_s(ahead, self.shared.gather_s), self.shared.gather_s)
+                            exposed_s(ahead, self.shared.gather_s, slowdown), self.shared.gather_s)
         return np.asarray(reduce_s + gather_s + self.shared.tied_s)

@@ -17,6 +17,7 @@ from predictor.lowering.parts import Part, Stages
 from predictor.lowering.tables import (
     CollectiveKind, CollectiveTable, Dtype, Floats, Ints, KernelKind, KernelTable, Phase,
 )
+from predictor.step.calibration import CoefficientColumns
 
 REDUCE_BYTES = np.array([4.0, 2.0, 2.0])
 """Bytes per gradient by grad_reduce_dtype: fp32, bf16, fp16."""
@@ -24,6 +25,8 @@ OPTIMIZER_BYTES = {"adam": 34.0, "adam-8bit": 16.0, "sgd": 18.0, "muon": 26.0, "
 """Traffic per parameter of one fused step with fp32 masters: read gradient (4), read and write
 master and both moments (24), write the 16-bit copy (2), read the gradient for its norm (4)."""
 LAUNCHES_PER_STEP = 20.0
+FIRST_BUCKET_BYTES, BUCKET_BYTES = 1024.0**2, 25 * 1024.0**2
+"""Of DistributedDataParallel: its defaults (torch/nn/parallel/distributed.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,8 @@ def optimizer_table(batch: Batch, ranks: Ranks) -> KernelTable:
 
 
 def data_parallel_times(
-    batch: Batch, ranks: Ranks, collective_s: list[Floats], optimizer_s: Floats
+    batch: Batch, ranks: Ranks, coefficients: CoefficientColumns, collective_s: list[Floats],
+    optimizer_s: Floats
 ) -> DataParallelTimes:
     """Assign the measured-or-modelled seconds of :func:`collectives_of` to what they are."""
     pieces = calls_per_pass(batch, ranks)
@@ -202,6 +206,8 @@ def data_parallel_times(
     per_microbatch = batch.strategy.zero_stage[row] >= 2
     gathers = gather + expert_gather
     reduces = dense + expert
+    beside = handling_times(batch, ranks, coefficients)
+    gathers, reduces = gathers + beside.gather_s, reduces + beside.reduce_s
     again = np.where(batch.strategy.reshard_after_forward[row] > 0, 1.0, 0.0)
     offloaded = batch.strategy.optimizer_offload[row]
     return DataParallelTimes(
@@ -212,6 +218,49 @@ def data_parallel_times(
         fsdp_forward_s=np.where(fsdp, gathers, 0.0),
         fsdp_backward_gather_s=np.where(fsdp, again * gathers, 0.0),
         fsdp_reduce_s=np.where(per_microbatch, reduces, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class HandlingTimes:
+    """What data parallelism does beside its collectives. Arrays have shape (ranks,), seconds."""
+
+    gather_s: Floats
+    """Each time that parameters are gathered (ZeRO-3)."""
+    reduce_s: Floats
+    """Each time that gradients are reduced."""
+
+
+def parameter_bytes(batch: Batch, ranks: Ranks) -> Floats:
+    """Return shape (ranks,): bytes of all parameters that a rank holds, in the type gathered."""
+    held = ranks.held_dense + ranks.held_expert
+    return np.asarray(held * _gather_bytes(batch)[ranks.row])
+
+
+def gradient_bytes(batch: Batch, ranks: Ranks) -> Floats:
+    """Return shape (ranks,): bytes of all gradients of a rank, in the type reduced."""
+    per_gradient = REDUCE_BYTES[batch.strategy.grad_reduce_dtype[ranks.row]]
+    return np.asarray((ranks.dense + ranks.expert) * per_gradient)
+
+
+def buckets_of(reduced_bytes: Floats) -> Floats:
+    """Return how many buckets DistributedDataParallel reduces: a small first one, then 25 MiB."""
+    rest = np.maximum(reduced_bytes - FIRST_BUCKET_BYTES, 0.0)
+    return np.asarray(1.0 + np.ceil(rest / BUCKET_BYTES))
+
+
+def handling_times(batch: Batch, ranks: Ranks, coefficients: CoefficientColumns) -> HandlingTimes:
+    """Return the copies, hooks and buckets that were measured on this machine."""
+    row, own = ranks.row, coefficients.take(ranks.row)
+    strategy = batch.strategy
+    fsdp = strategy.zero_stage[row] == 3
+    reduces = (strategy.dp[row] > 1) & ~fsdp
+    layers = np.maximum(ranks.layers, 1.0)
+    gathered, reduced = parameter_bytes(batch, ranks), gradient_bytes(batch, ranks)
+    return HandlingTimes(
+        np.where(fsdp, layers * own.gather_layer_s + gathered * own.gather_s_per_byte, 0.0),
+        np.where(fsdp, layers * own.shard_layer_s + reduced * own.shard_s_per_byte,
+                 np.where(reduces, buckets_of(reduced) * own.bucket_s
+                          + reduced * own.bucket_s_per_byte, 0.0)))
 
 
 HOST_OPTIMIZER_SLOWDOWN = 15.0

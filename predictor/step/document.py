@@ -18,18 +18,20 @@ PEAK_DTYPE = {"fp32": Dtype.FP32, "tf32": Dtype.TF32, "fp16": Dtype.FP16, "bf16"
 
 
 def document(
-    prediction: StepPrediction, *, version: str, predictor: str = "analytic"
+    prediction: StepPrediction, *, version: str, predictor: str = "analytic",
+    calibration: str | None = None,
 ) -> dict[str, Any]:
     """Return the document of one prediction: plain numbers, strings, lists and mappings.
 
-    ``predictor`` is the digest of the learned predictor whose times these are. Seconds, bytes and
+    ``predictor`` is the digest of the learned predictor whose times these are and ``calibration``
+    that of what corrects them. Seconds, bytes and
     FLOP/s; ``low_s`` and ``high_s`` are null until an interval is calibrated.
     """
     return {
         "schema_version": SCHEMA_VERSION,
         "predict_time_version": version,
         "predictor": predictor,
-        "calibration": None,
+        "calibration": calibration,
         "step_time_s": prediction.step_time_s,
         "low_s": _number(prediction.predictions.low_s[0]),
         "high_s": _number(prediction.predictions.high_s[0]),

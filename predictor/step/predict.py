@@ -17,6 +17,7 @@ from predictor.spec.job import TrainingJob
 from predictor.spec.resolve import resolve
 from predictor.spec.rules import check_strategy
 from predictor.spec.strategy import Strategy
+from predictor.step.calibration import Calibration, CoefficientColumns
 from predictor.step.compose import BREAKDOWN, StepTimes, Timer, time_steps
 from predictor.timing.analytic import AnalyticTimer
 
@@ -104,9 +105,12 @@ class StepPrediction:
 
 
 def predict_step(
-    job: TrainingJob, strategy: Strategy, *, timer: Timer | None = None
+    job: TrainingJob, strategy: Strategy, *, timer: Timer | None = None,
+    calibration: Calibration | None = None,
 ) -> StepPrediction:
     """Return the step time, memory and their breakdown for one strategy.
+
+    ``calibration`` corrects the times of the GPU that it was fitted on.
 
     Raises
     ------
@@ -119,7 +123,7 @@ def predict_step(
         raise InputError(problems)
     chosen = timer or AnalyticTimer()
     batch = Batch.from_pairs([job], [strategy])
-    times = time_steps(batch, chosen)
+    times = time_steps(batch, chosen, CoefficientColumns.of(batch, [job], calibration))
     memory = memory_of(batch, times.stages)
     predictions = _gather(1, np.array([0]), times, memory, _provenance(batch, chosen), (),
                           (assumed,))
@@ -130,7 +134,8 @@ def predict_step(
 
 
 def predict_steps(
-    jobs: Sequence[TrainingJob], strategies: Sequence[Strategy], *, timer: Timer | None = None
+    jobs: Sequence[TrainingJob], strategies: Sequence[Strategy], *, timer: Timer | None = None,
+    calibration: Calibration | None = None,
 ) -> StepPredictions:
     """Return the predictions for pairs of ``jobs`` and ``strategies``, all in one pass.
 
@@ -144,8 +149,9 @@ def predict_steps(
     if not len(kept):
         return _nothing(len(resolved), refused, assumed)
     chosen = timer or AnalyticTimer()
-    batch = Batch.from_pairs([resolved[i][0] for i in kept], [resolved[i][1] for i in kept])
-    times = time_steps(batch, chosen)
+    kept_jobs = [resolved[i][0] for i in kept]
+    batch = Batch.from_pairs(kept_jobs, [resolved[i][1] for i in kept])
+    times = time_steps(batch, chosen, CoefficientColumns.of(batch, kept_jobs, calibration))
     memory = memory_of(batch, times.stages)
     return _gather(len(resolved), kept, times, memory, _provenance(batch, chosen), refused,
                    assumed)

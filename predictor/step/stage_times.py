@@ -11,7 +11,8 @@ from predictor.lowering.batch import Batch, code
 from predictor.lowering.flavour import FlavourColumns
 from predictor.lowering.lower import Lowered
 from predictor.lowering.parts import Part, Stages
-from predictor.lowering.tables import GENERATIONS, Floats, Ints, Phase, Stream
+from predictor.lowering.tables import CPU, GENERATIONS, Floats, Ints, Phase, Stream
+from predictor.step.calibration import CoefficientColumns
 from predictor.timing.overlap import exposed_s
 
 CAUSES = ("compute", "tp", "cp", "ep", "overhead")
@@ -25,9 +26,10 @@ CLOCK_SPREAD = 0.01
 clusters (Sinha et al., SC22, "Not All GPUs Are Created Equal")."""
 HOST_PER_COLLECTIVE_S = 25e-6
 """Host time to enqueue one collective through torch.distributed."""
-_HOST_SPEED = {"volta": 1.2, "ampere": 1.0, "hopper": 0.65, "blackwell": 0.7}
+_HOST_SPEED = {"volta": 1.2, "ampere": 1.0, "hopper": 0.65, "blackwell": 0.7, "cpu": 0.0}
 HOST_SPEED = np.array([_HOST_SPEED.get(name, 0.8) for name in GENERATIONS])
-"""Host time relative to that of an A100 server: hosts are as old as the GPUs they carry."""
+"""Host time relative to that of an A100 server: hosts are as old as the GPUs they carry. A CPU that
+is itself the device dispatches within its operators' measured times."""
 GRAPHED_SHARE = {"none": 0.0, "partial": 0.6, "full": 0.95}
 """Share of the launches that a CUDA graph replays without the host."""
 
@@ -48,7 +50,8 @@ class StageTimes:
 
 
 def stage_times(
-    batch: Batch, stages: Stages, lowered: Lowered, *, kernel_s: Floats, collective_s: Floats
+    batch: Batch, stages: Stages, lowered: Lowered, coefficients: CoefficientColumns, *,
+    kernel_s: Floats, collective_s: Floats
 ) -> StageTimes:
     """Sum the operations of every stage and decide what is exposed.
 
@@ -56,21 +59,37 @@ def stage_times(
     """
     unit = lowered.layer_row[stages.row]
     counts = stages.counts.astype(float)
+    own = coefficients.take(stages.row)
     compute = np.einsum("sp,sph->sh", counts, lowered.sum_kernels(kernel_s)[unit])
     compute = compute * _slowest(batch.num_gpus[stages.row])[:, None]
-    launches = np.einsum(
-        "sp,sph->sh", counts, lowered.sum_kernels(lowered.kernels.launches)[unit])
+    compute = compute * _by_phase(own.kernel_forward, own.kernel_backward)
+    launches = launches_of(stages, lowered)
     comm = np.einsum("sp,sphc->shc", counts, lowered.sum_collectives(collective_s)[unit])
     calls = np.einsum("sp,sphc->sh", counts,
                       lowered.sum_collectives(np.ones_like(collective_s))[unit])
     share = _recomputed_share(batch, stages)
-    busy = {phase: _busy(batch, stages, compute[:, phase], comm[:, phase]) for phase in _PASSES}
+    busy = {phase: _busy(batch, stages, own, compute[:, phase], comm[:, phase])
+            for phase in _PASSES}
     busy[Phase.RECOMPUTE] = busy[Phase.RECOMPUTE] * share[:, None]
-    host = _host_s(batch, stages, launches, calls)
+    host = _host_s(batch, stages, own, launches, calls)
     host[:, Phase.RECOMPUTE] *= share
     times = _with_overhead(batch, stages, busy, host)
     _add_offload(batch, stages, times)
     return times
+
+
+def launches_of(stages: Stages, lowered: Lowered) -> Floats:
+    """Return shape (stages, phases): kernels that the host starts for one micro-batch."""
+    return np.asarray(np.einsum(
+        "sp,sph->sh", stages.counts.astype(float),
+        lowered.sum_kernels(lowered.kernels.launches)[lowered.layer_row[stages.row]]))
+
+
+def _by_phase(forward: Floats, backward: Floats) -> Floats:
+    """Return shape (stages, phases); what is recomputed is a forward pass."""
+    columns = [backward] * len(Phase)
+    columns[Phase.FORWARD] = columns[Phase.RECOMPUTE] = forward
+    return np.column_stack(columns)
 
 
 def _add_offload(batch: Batch, stages: Stages, times: StageTimes) -> None:
@@ -107,29 +126,36 @@ def _recomputed_share(batch: Batch, stages: Stages) -> Floats:
     return np.where(limited, np.minimum(1.0, limit / layers), 1.0)
 
 
-def _busy(batch: Batch, stages: Stages, compute: Floats, comm: Floats) -> Floats:
+def _busy(batch: Batch, stages: Stages, own: CoefficientColumns, compute: Floats, comm: Floats
+          ) -> Floats:
     """Return shape (stages, BUSY): what the device does or waits for in one phase."""
     hidden = comm[:, [Stream.TP_HIDDEN, Stream.CP_HIDDEN, Stream.EP_HIDDEN]]
     total = hidden.sum(axis=1)
     # One window of computation hides them all: what remains is shared in proportion.
-    visible = hidden * (exposed_s(compute, total) / np.maximum(total, 1e-30))[:, None]
+    left = exposed_s(compute, total, own.overlap_slowdown)
+    visible = hidden * (left / np.maximum(total, 1e-30))[:, None]
     overlapped = batch.strategy.tp_comm_overlap[stages.row] > 0
-    tp = np.where(overlapped, TP_OVERLAP_EXPOSED, 1.0) * comm[:, Stream.TP] + visible[:, 0]
+    tp = np.where(overlapped, TP_OVERLAP_EXPOSED, 1.0) * own.tensor_collectives \
+        * comm[:, Stream.TP] + visible[:, 0]
     cp = comm[:, Stream.CP] + visible[:, 1]
     ep = comm[:, Stream.EP] + visible[:, 2]
     return np.column_stack([compute, tp, cp, ep])
 
 
-def _host_s(batch: Batch, stages: Stages, launches: Floats, calls: Floats) -> Floats:
+def _host_s(batch: Batch, stages: Stages, own: CoefficientColumns, launches: Floats,
+            calls: Floats) -> Floats:
     """Return shape (stages, phases): the time the host takes to start one phase's work."""
     flavour, row = FlavourColumns(batch), stages.row
     graphed = np.array(list(GRAPHED_SHARE.values()))[batch.strategy.cuda_graphs[row]]
-    speed = HOST_SPEED[batch.gpus.generation[batch.device[row]]]
-    per_launch = np.empty_like(launches)
-    per_launch[:] = flavour.host_backward_s[row][:, None]
-    per_launch[:, [Phase.FORWARD, Phase.RECOMPUTE]] = flavour.host_forward_s[row][:, None]
-    host = launches * per_launch + calls * HOST_PER_COLLECTIVE_S
-    return np.asarray(((1 - graphed) * speed)[:, None] * host)
+    speed = HOST_SPEED[batch.gpus.generation[batch.device[row]]][:, None]
+    usual = speed * _by_phase(flavour.host_forward_s[row], flavour.host_backward_s[row])
+    measured = _by_phase(own.host_forward_s, own.host_backward_s)
+    per_launch = np.where(own.host_known[:, None] > 0, measured, usual)
+    split = batch.strategy.tp[row] > 1
+    per_launch = per_launch + np.where(
+        split[:, None], _by_phase(own.tensor_forward_s, own.tensor_backward_s), 0.0)
+    host = launches * per_launch + speed * calls * HOST_PER_COLLECTIVE_S
+    return np.asarray((1 - graphed)[:, None] * host)
 
 
 def _with_overhead(batch: Batch, stages: Stages, busy: dict[Phase, Floats],
@@ -138,6 +164,7 @@ def _with_overhead(batch: Batch, stages: Stages, busy: dict[Phase, Floats],
 
     The host runs ahead of the device until something synchronises them: with one stage that is
     the end of the step, in a pipeline every receive, so there each pass has a floor of its own.
+    A CPU that computes itself never runs ahead.
     """
     ahead = host[:, Phase.FORWARD]
     behind = host[:, Phase.RECOMPUTE] + host[:, Phase.BACKWARD] + host[:, Phase.WEIGHT]
@@ -148,6 +175,9 @@ def _with_overhead(batch: Batch, stages: Stages, busy: dict[Phase, Floats],
     share = ahead / np.maximum(ahead + behind, 1e-30)
     wait_forward = np.where(piped, np.maximum(ahead - forward, 0.0), together * share)
     wait_backward = np.where(piped, np.maximum(behind - backward, 0.0), together * (1 - share))
+    alone = batch.gpus.generation[batch.device[stages.row]] == CPU
+    wait_forward = np.where(alone, ahead, wait_forward)
+    wait_backward = np.where(alone, behind, wait_backward)
     weight_share = host[:, Phase.WEIGHT] / np.maximum(behind, 1e-30)
     return StageTimes(
         np.column_stack([busy[Phase.FORWARD], wait_forward]),

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.lowering.tables import (
-    CollectiveTable, Columns, Dtype, Floats, GpuTable, Ints, KernelKind, KernelTable, NetworkTable,
-    Phase,
+    CPU, CollectiveTable, Columns, Dtype, Floats, GpuTable, Ints, KernelKind, KernelTable,
+    NetworkTable, Phase,
 )
 from predictor.timing.collective_features import collective_features
 from predictor.timing.collectives import collective_times
@@ -225,7 +225,8 @@ def _hot_level(
     """Return the correction of the largest products of each row's device, family and type.
 
     Their rate under load is the hot regime's own constant; what micro-benchmarks add is how other
-    shapes differ from them. Shape (rows,).
+    shapes differ from them. A CPU has one regime: its campaigns keep every core
+    busy. Shape (rows,).
     """
     first, inverse = distinct([rows.device, rows.kind, rows.dtype])
     count = LARGEST.shape[1]
@@ -239,7 +240,8 @@ def _hot_level(
         bytes=batch * (size * k * (m + n) + np.maximum(size, 2.0) * m * n))
     x = kernel_features(model.name, large, gpus, Conditions.usual(large))
     answer = model.predict(x, place[kernel_groups(large)])
-    return np.asarray(np.median(answer.log_ratio.reshape(-1, count), axis=1)[inverse])
+    level = np.median(answer.log_ratio.reshape(-1, count), axis=1)[inverse]
+    return np.asarray(np.where(gpus.generation[rows.device] == CPU, 0.0, level))
 
 
 def _on_known_network(model: ResidualModel, x: Matrix) -> Flags:

@@ -24,7 +24,7 @@ Singles = NDArray[np.float32]
 MARGIN: Final = 0.05
 """How far, in ranges of a feature, a value may lie beyond its training domain and still count as
 inside: rounding and neighbouring sizes, not another kind of kernel."""
-LARGEST: Final = 1e30
+LARGEST: Final = float(np.float32(1e30))
 """Of a bound or centre: ranges of float32 features stay finite."""
 UNKNOWN_GROUP: Final = -1
 """The group of a kernel that no training row was like."""

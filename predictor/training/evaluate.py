@@ -24,6 +24,7 @@ from predictor.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.step.calibration import Calibration
     from predictor.timing.learned import LearnedTimer
 
 SCHEMA_VERSION = 1
@@ -59,6 +60,8 @@ class EvaluationReport:
     ranking_apart: Ranking
     """Groups that mix releases of the software: weak evidence."""
     predictor: str
+    calibration: str | None
+    """Digest of what corrected the step times."""
     seconds: float
     per_row: pd.DataFrame
     """Columns id, measured, predicted, low, high, provenance, refused, verdict and breakdown."""
@@ -68,7 +71,7 @@ class EvaluationReport:
         scores = self.errors.as_dict()
         return {
             "schema_version": SCHEMA_VERSION, "predict_time_version": __version__,
-            "predictor": self.predictor, "calibration": None, "quantity": self.quantity,
+            "predictor": self.predictor, "calibration": self.calibration, "quantity": self.quantity,
             "where": self.where or None, "group_by": self.group_by or None, "rows": self.rows,
             "predicted": self.predicted, "refused": list(self.refused),
             "refused_by_kind": self.refused_by_kind, "assumed": self.assumed,
@@ -95,7 +98,7 @@ class EvaluationReport:
 
 def evaluate(
     table: str | Path | pd.DataFrame, *, predict: StepPredictor | None = None,
-    timer: LearnedTimer | None = None,
+    timer: LearnedTimer | None = None, calibration: Calibration | None = None,
     where: str | None = None, group_by: str | None = None, quantity: str = "step_time",
     learned_from: Collection[str] = (), predictor: str = "analytic",
     progress: Progress | None = None,
@@ -110,6 +113,8 @@ def evaluate(
         Called with jobs and strategies; the prediction with ``timer`` when not given.
     timer
         Learned times of kernels and collectives; the analytic ones when not given.
+    calibration
+        What corrects the step times of one machine; ``predict`` has its own.
     where
         Constraint that selects rows (:mod:`predictor.spec.constraints`).
     group_by
@@ -132,7 +137,7 @@ def evaluate(
     if quantity not in QUANTITIES:
         raise InputError.of("known-quantity", f"there is no quantity {quantity!r}",
                             f"choose one of {', '.join(QUANTITIES)}", "quantity")
-    answering = Predictor(predict or _steps(timer), timer)
+    answering = Predictor(predict or _steps(timer, calibration), timer)
     _import_readers()
     began = time.perf_counter()
     frame, ids = _selected(read_table(table), where)
@@ -159,13 +164,14 @@ def evaluate(
         interval_coverage=coverage, interval_half_width=half_width, by_group=groups,
         in_sample_rows=_in_sample(frame, ids, quantity, set(learned_from)),
         out_of_memory=_memory_score(outcome), ranking=ranked, ranking_apart=apart,
-        predictor=predictor, seconds=seconds, per_row=_per_row(ids, outcome))
+        predictor=predictor, calibration=calibration.digest if calibration else None,
+        seconds=seconds, per_row=_per_row(ids, outcome))
 
 
-def _steps(timer: LearnedTimer | None) -> StepPredictor:
+def _steps(timer: LearnedTimer | None, calibration: Calibration | None) -> StepPredictor:
     from predictor.step.predict import predict_steps
 
-    return partial(predict_steps, timer=timer)
+    return partial(predict_steps, timer=timer, calibration=calibration)
 
 
 def _in_sample(

@@ -3,7 +3,8 @@
 Layout of the data folder: the folder that ``predict-time profile`` wrote, or ``campaigns/`` with
 several of them; ``kernels/`` and ``collectives/`` as the public sources publish their
 files, or the tables that bring several of them together; the installed package
-``aiconfigurator_core`` is read in place. Only tables with a permissive licence are learned from.
+``aiconfigurator_core`` is read in place, but not beside a single campaign. Only tables with a
+permissive licence are learned from.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from predictor.datasets.collectives import PUBLIC_TABLE, tidy_collectives
 from predictor.datasets.sources import estimate_train_time_nccl
 from predictor.datasets.sources.campaign import (
-    COLLECTIVES, KERNELS, RECORD, campaign_folders, read_collectives, read_kernels,
+    COLLECTIVES, KERNELS, RECORD, SOURCE, campaign_folders, read_collectives, read_kernels,
 )
 from predictor.spec.errors import InputError
 
@@ -42,7 +43,7 @@ class Table:
 
 
 KERNEL_SOURCES = ("estimate-train-time", "cudnn-frontend", "kernels-long", "liger", "simumax",
-                  "aiconfigurator", "campaign")
+                  "aiconfigurator", SOURCE)
 """Sources of measured kernels, by the name that they are asked for."""
 
 
@@ -72,10 +73,10 @@ def kernel_tables(
 def _learnable(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that may and can be learned from.
 
-    No source says how many parameters its optimizer steps updated, and the host times them.
+    No public source says how many parameters its optimizer steps updated, and the host times them.
     """
-    kept = frame["licence"].isin(sorted(PERMISSIVE)) & (frame["op"] != "optimizer")
-    return frame[kept]
+    sized = (frame["op"] != "optimizer") | (frame["source"] == SOURCE)
+    return frame[frame["licence"].isin(sorted(PERMISSIVE)) & sized]
 
 
 def _kernels(
@@ -99,9 +100,10 @@ def _kernels(
             if name == "kernels-long":  # the original files say more than their excerpt
                 frame = frame[~frame["source"].isin(have - {"kernels-long"})]
             yield name, frame, digest(path)
-    for own in campaign_folders(data) if "campaign" in wanted else ():
+    for own in campaign_folders(data) if SOURCE in wanted else ():
         yield f"campaign {own.name}", read_kernels(own), digest(own / RECORD, *own.glob(KERNELS))
-    package = _package() if "aiconfigurator" in wanted else None
+    own_alone = (data / RECORD).is_file()  # a campaign speaks for its own machine
+    package = _package() if "aiconfigurator" in wanted and not own_alone else None
     if package is not None:
         operations = ("gemm", "context_attention", "encoder_attention", "context_mla")
         frame = aiconfigurator.read(package, operations, most_rows=AICONFIGURATOR_ROWS, seed=seed)

@@ -37,7 +37,7 @@ def test_a_row_becomes_a_group_on_its_machine():
 @pytest.mark.parametrize(("changes", "why"), [
     ({"flag": "misconfigured_network"}, "flagged as broken"),
     ({"collective": "gather"}, "unknown collective"),
-    ({"library": "vLLM custom all-reduce"}, "not NCCL or RCCL"),
+    ({"library": "vLLM custom all-reduce"}, "not NCCL, RCCL or gloo"),
     ({"gpu": "unknown"}, "GPU is not in the catalogue"),
     ({"intra_link": "unknown"}, "unknown links inside the node"),
     ({"time_us": 0.0}, "no time"),

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = ("gpu", "driver", "cuda", "torch")
 """Keys of the record: a name of the catalogue and three versions, all of them text."""
-
-
+SOURCE = "campaign"
+"""What the tables of a campaign name as their source."""
 RECORD, KERNELS, COLLECTIVES = "environment.json", "kernels.parquet", "collectives.parquet"
+LAYERS, OVERLAPS = "layers.parquet", "overlaps.parquet"
 """Files of a campaign's folder (:mod:`predictor.profiling.store`)."""
 
 
@@ -96,6 +97,40 @@ def read_collectives(folder: Path) -> pd.DataFrame:
     plain = frame[(frame["stride"] == 1) & (frame["groups"] == 1)].reset_index(drop=True)
     tidy = collective_schema.normalise(_named(plain, collective_schema.COLUMNS))
     return collective_schema.validate(collective_schema.with_bandwidths(tidy))
+
+
+def read_layers(folder: Path) -> pd.DataFrame | None:
+    """Return the timed layers in a campaign's folder as rows of a steps table; None without any.
+
+    Each is a model of one layer, with the columns ``pass``, ``parallel`` and ``latency_s`` on top.
+    """
+    frame = _measured(folder, LAYERS)
+    if frame is None:
+        return None
+    ranks = frame["ranks"].where(frame["parallel"] != "none", 1)
+    tensor = frame["parallel"] == "tensor"
+    return frame.assign(
+        num_gpus=ranks, gpus_per_node=frame["ranks_per_node"].where(ranks > 1, 1),
+        interconnect_intra=frame["intra_link"], interconnect_inter=frame["inter_link"],
+        framework="torchtitan", implementation="eager", model_name=frame["style"],
+        arch=frame["style"], num_layers=1, hidden=frame["hidden_size"],
+        ffn_hidden=frame["ffn_hidden_size"], num_heads=frame["num_attention_heads"],
+        num_kv_heads=frame["num_query_groups"].where(frame["num_query_groups"] > 0,
+                                                     frame["num_attention_heads"]),
+        head_dim=frame["hidden_size"] // frame["num_attention_heads"], vocab=ranks,
+        num_experts=frame["num_experts"].where(frame["num_experts"] > 0),
+        topk=frame["moe_router_topk"].where(frame["moe_router_topk"] > 0),
+        gated_mlp=(frame["style"] != "gpt").astype(int), tied_embeddings=0,
+        micro_batch=frame["micro_batch_size"],
+        global_batch=frame["micro_batch_size"] * ranks.where(~tensor, 1),
+        tp=ranks.where(tensor, 1), sp=tensor.astype(int), pp=1,
+        zero_stage=frame["parallel"].map({"fsdp2": "3"}).fillna("0"), precision=frame["dtype"],
+        recompute="none", flash_attention="SDPA", workload="pretrain")
+
+
+def read_overlaps(folder: Path) -> pd.DataFrame | None:
+    """Return the timings of collectives beside products in a campaign's folder, if it has any."""
+    return _measured(folder, OVERLAPS)
 
 
 def _measured(folder: Path, name: str) -> pd.DataFrame | None:

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
 
+from predictor.profiling.measure import Place
 from predictor.profiling.operators.registry import torch_dtype
 from predictor.profiling.steps.plan import StepPlan
+
+AXES = ("pp", "dp", "tp")
+"""Of the mesh of ranks; tensor-parallel ranks are neighbours."""
+
+
+def mesh_of(plan: StepPlan, place: Place) -> Any:
+    """Return the mesh of all ranks by :data:`AXES`; None for a rank alone."""
+    return None if place.ranks == 1 else _mesh(place.device, plan.pp, plan.dp, plan.tp)
+
+
+@lru_cache(maxsize=64)
+def _mesh(device: str, *shape: int) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device, shape, mesh_dim_names=AXES)
+
+
+def autocast(plan: StepPlan, place: Place) -> Any:
+    """Return what computes in the plan's type: FSDP2 casts by itself."""
+    if plan.sizes.dtype == "fp32" or plan.zero_stage == 3:
+        return contextlib.nullcontext()
+    return torch.autocast(place.device, torch_dtype(plan.sizes.dtype))
 
 
 def split_tensors(stage: nn.Module, mesh: Any) -> None:

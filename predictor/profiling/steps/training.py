@@ -11,14 +11,11 @@ from torch import Tensor, nn
 
 from predictor.profiling.measure import Place
 from predictor.profiling.models import Transformer, loss_of
-from predictor.profiling.operators.registry import torch_dtype
-from predictor.profiling.steps.parallel import replicate, split_tensors
+from predictor.profiling.steps.parallel import autocast, mesh_of, replicate, split_tensors
 from predictor.profiling.steps.plan import StepPlan
 
 Step = Callable[[], Tensor]
 LEARNING_RATE = 1e-4
-AXES = ("pp", "dp", "tp")
-"""Of the mesh of ranks; tensor-parallel ranks are neighbours."""
 
 
 def trainer(plan: StepPlan, place: Place) -> Step:
@@ -27,7 +24,7 @@ def trainer(plan: StepPlan, place: Place) -> Step:
     Every rank calls this at the same time. The model has the same weights and the same tokens
     under every strategy.
     """
-    mesh = _mesh(plan, place)
+    mesh = mesh_of(plan, place)
     stages = [_stage(plan, place, mesh, index) for index in _own_stages(plan, mesh)]
     optimizer = torch.optim.AdamW([one for stage in stages for one in stage.parameters()],
                                   lr=LEARNING_RATE, fused=True)
@@ -36,7 +33,7 @@ def trainer(plan: StepPlan, place: Place) -> Step:
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with _precision(plan, place), _vocabulary_parallel(plan):
+        with autocast(plan, place), _vocabulary_parallel(plan):
             loss = run(tokens)
         optimizer.step()
         return loss
@@ -54,14 +51,6 @@ def mean_loss(loss: Tensor, plan: StepPlan, place: Place) -> float:
     return float(mean.item())
 
 
-def _mesh(plan: StepPlan, place: Place) -> Any:
-    if place.ranks == 1:
-        return None
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh(place.device, (plan.pp, plan.dp, plan.tp), mesh_dim_names=AXES)
-
-
 def _own_stages(plan: StepPlan, mesh: Any) -> Sequence[int]:
     """Return the stages of this rank: every pp-th (arXiv 2104.04473, section 2.2)."""
     first = mesh.get_local_rank("pp") if plan.pp > 1 else 0
@@ -75,13 +64,6 @@ def _stage(plan: StepPlan, place: Place, mesh: Any, index: int) -> nn.Module:
     if plan.tp > 1:
         split_tensors(stage, mesh["tp"])
     return replicate(stage, plan, mesh["dp"]) if plan.dp > 1 else stage
-
-
-def _precision(plan: StepPlan, place: Place) -> Any:
-    """FSDP2 casts by itself; anything else computes in lower precision under autocast."""
-    if plan.sizes.dtype == "fp32" or plan.zero_stage == 3:
-        return contextlib.nullcontext()
-    return torch.autocast(place.device, torch_dtype(plan.sizes.dtype))
 
 
 def _vocabulary_parallel(plan: StepPlan) -> Any:
